@@ -18,6 +18,8 @@ MARKDOWN_RULES = frozenset({"step_marker", "adr_structure", "structure", "code_b
 
 MAX_CHARS = 65_536
 MAX_DEPTH = 48
+#: Says what the empty schema says. The rule refuses an empty one, because a file that has one has forgotten it.
+_ANYTHING = {"$comment": "any JSON"}
 #: Most levels of nested schemas with ``strict``, as OpenAI documents it.
 MAX_STRICT_LEVELS = 10
 _REFUSED = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$vocabulary")
@@ -57,7 +59,7 @@ class AnswerFormat:
 
     def add_rule(self, file: PolicyFile | None) -> PolicyFile:
         """Return a policy with a rule that checks this format. ``file`` is the turn's policy file, if any."""
-        options = {"schema": self.schema, "where": "whole"}
+        options = {"schema": self.schema or _ANYTHING, "where": "whole"}
         rule = PolicyRule(rule="json_schema", name=RESPONSE_FORMAT, options=options, reactions=FORMAT_ORDER)
         rules = [each for each in file.rules if each.name != RESPONSE_FORMAT] if file else []
         return replace(file or PolicyFile(()), rules=(*rules, rule))

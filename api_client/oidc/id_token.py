@@ -33,7 +33,7 @@ def verify_id_token(token: str, key_set: Any, settings: Settings, nonce: str) ->
         claims: dict[str, Any] = jwt.decode(token, key, algorithms=ALGORITHMS, **more)
     except jwt.PyJWTError as error:
         raise SignInRefused(f"the provider's id token is not valid: {error}") from error
-    if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+    if not hmac.compare_digest(str(claims.get("nonce", "")).encode(errors="replace"), nonce.encode()):
         raise SignInRefused("the provider's id token belongs to another sign-in")
     if claims.get("azp", client if claims["aud"] in (client, [client]) else "") != client:
         raise SignInRefused("the provider's id token was issued to another client")

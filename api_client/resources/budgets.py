@@ -23,7 +23,7 @@ async def _spent(client: TurnsClient, _most: int) -> Listed[BudgetSpending]:
 
 BUDGETS = Resource[BudgetSpending](
     read=_spent,
-    none="no budgets: HELIX_BUDGETS is not set",
+    none="HELIX_BUDGETS has no budget, or only budgets for each one, of which nothing was spent today",
     caption=lambda _: "Today (UTC)",
     columns=(
         Column(

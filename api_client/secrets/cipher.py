@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.private_file import write_private
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
 
 _SETTING = "HELIX_SECRETS_KEY_FILE"
 _MAX_BYTES = 65_536
@@ -28,14 +32,13 @@ class SecretCipher:
         """Read the keys from the key file. Raises ``SettingsError`` if the file has none or cannot be read."""
         if importlib.util.find_spec("cryptography") is None:
             raise SettingsError(["secrets need the package cryptography; pip install 'helix-turns[mcp]'"])
-        from cryptography.fernet import Fernet, MultiFernet
+        from cryptography.fernet import MultiFernet
 
         self._path = settings.secrets_key_path
-        try:
-            self._keys = MultiFernet([Fernet(line) for line in _read_lines(self._path)])
-        except ValueError:
-            said = f"{_SETTING}: {self._path} is not a key file; `turns secrets new-key` creates one"
-            raise SettingsError([said]) from None
+        keys = _read_keys(self._path)
+        if not keys:
+            raise SettingsError([f"{_SETTING}: {self._path} is empty; `turns secrets new-key` makes a key"])
+        self._keys = MultiFernet(keys)
 
     def encrypt(self, secret_id: str, value: Mapping[str, Any]) -> bytes:
         """Encrypt the value of a secret with the first key. ``decrypt`` needs the same ``secret_id``."""
@@ -67,25 +70,42 @@ class SecretCipher:
 
 
 def add_key(settings: Settings) -> int:
-    """Create a key in the first line of the key file. Return the number of keys that the file then contains."""
+    """Write a new key as the first line of the key file, and return the number of keys in the file.
+
+    Raises ``SettingsError`` if the file has anything else than keys.
+    """
     from cryptography.fernet import Fernet
 
-    path = settings.secrets_key_path
-    earlier = _read_lines(path) if path.exists() else []
-    lines = [Fernet.generate_key().decode(), *earlier]
+    path = settings.secrets_key_path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_private(path, ("\n".join(lines) + "\n").encode())
-    return len(lines)
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        count = len(_read_keys(path)) if path.exists() else 0
+        earlier = path.read_text(encoding="ascii").split() if count else []
+        content = ("\n".join([Fernet.generate_key().decode(), *earlier]) + "\n").encode()
+        if len(content) > _MAX_BYTES:
+            raise SettingsError([f"{_SETTING}: {path} is full; `turns secrets rotate`, then remove its last lines"])
+        write_private(path, content)
+    return count + 1
 
 
-def _read_lines(path: Path) -> list[str]:
+def _read_keys(path: Path) -> list[Fernet]:
+    """Return the keys in a file that only this user can read."""
+    from cryptography.fernet import Fernet
+
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(path.stat().st_mode)
-            lines = file.read(_MAX_BYTES).decode("ascii").split()
+            content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         remedy = "; `turns secrets new-key` creates it" if isinstance(error, FileNotFoundError) else ""
         raise SettingsError([f"{_SETTING}: {path} cannot be read: {error.strerror}{remedy}"]) from None
     if mode & 0o077:
         raise SettingsError([f"{_SETTING}: other users can read {path}; `chmod 600 {path}`"])
-    return lines
+    try:
+        if len(content) <= _MAX_BYTES:
+            return [Fernet(line) for line in content.decode("ascii").split()]
+    except ValueError:
+        pass
+    said = f"{path} is not a key file of at most {_MAX_BYTES} bytes; restore the keys, or move the file away"
+    raise SettingsError([f"{_SETTING}: {said}"])

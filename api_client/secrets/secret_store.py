@@ -97,16 +97,16 @@ class SecretStore:
         return None
 
     async def replace_secret(
-        self, place: SecretPlace, before: Mapping[str, Any], value: Mapping[str, Any] | None
+        self, secret_id: SecretId, before: Mapping[str, Any], value: Mapping[str, Any] | None
     ) -> bool:
         """Store another value, or none, if the secret still has the value ``before``. Return False if it has not."""
-        token, cipher = await self._store.send_command("HGET", self._key, place.field), await self._load_cipher()
-        if token is None or cipher.decrypt(place.field, token) != dict(before):
+        token, cipher = await self._store.send_command("HGET", self._key, secret_id.field), await self._load_cipher()
+        if token is None or cipher.decrypt(secret_id.field, token) != dict(before):
             return False
         if value is None:
-            return bool(await self._store.send_command("EVAL", _DROP, 1, self._key, place.field, token))
-        fresh = cipher.encrypt(place.field, value)
-        return bool(await self._store.send_command("EVAL", _SWAP, 1, self._key, place.field, token, fresh))
+            return bool(await self._store.send_command("EVAL", _DROP, 1, self._key, secret_id.field, token))
+        fresh = cipher.encrypt(secret_id.field, value)
+        return bool(await self._store.send_command("EVAL", _SWAP, 1, self._key, secret_id.field, token, fresh))
 
     async def delete_secret(self, name: str, owner: str = "") -> bool:
         """Delete an owner's secret and the OAuth tokens that were obtained with it. Return False if it is not stored.

@@ -1,4 +1,4 @@
-"""Grants of people who signed in to an MCP server: tokens, kept encrypted in the owner's place, and their renewal."""
+"""Grants of people who signed in to an MCP server: tokens, encrypted under the owner's name, and their renewal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from api_client.contract.keys import KeyNames, named_keys
 from api_client.oidc.person import SignInRefused
-from api_client.secrets.secret_store import SecretPlace, SecretStore
+from api_client.secrets.secret_store import SecretId, SecretStore
 from api_client.store import Store
 from api_client.tools.sign_in_server import SignInServer
 
@@ -27,7 +27,7 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 class GrantKeys(KeyNames):
     """Names the Redis keys of renewals that are under way."""
 
-    #: String: who renews the token at this place; expires.
+    #: String: who renews the token; expires.
     renewal = named_keys("tool_grants:renewal:", hashed=True)
 
 
@@ -94,8 +94,8 @@ class ToolGrants:
         self._store, self._secrets, self._keys = store, SecretStore(store), GrantKeys(store.namespace)
 
     async def write_grant(self, server: SignInServer, owner: str, grant: ToolGrant) -> None:
-        """Store a new grant in the owner's place, instead of an earlier one. An empty owner is the installation."""
-        await self._secrets.write_secret(_find_place(server, owner), grant.to_dict())
+        """Store an owner's new grant in place of an earlier one. An empty owner is the installation."""
+        await self._secrets.write_secret(_make_secret_id(server, owner), grant.to_dict())
 
     async def find_grant(self, server: SignInServer, owner: str) -> tuple[ToolGrant, str]:
         """Return the owner's grant, or else the installation's, and whose it is. Raises ``GrantEnded`` for none."""
@@ -110,8 +110,8 @@ class ToolGrants:
         Of all processes one asks the issuer, because many issuers accept a refresh token only once. Raises
         ``GrantEnded``, or ``SignInRefused`` if the issuer does not answer as it should.
         """
-        place = _find_place(server, owner)
-        key, own = self._keys.renewal(place.field), secrets.token_hex(8)
+        secret_id = _make_secret_id(server, owner)
+        key, own = self._keys.renewal(secret_id.field), secrets.token_hex(8)
         until = time.monotonic() + _RENEWAL_SECONDS
         while time.monotonic() < until:
             mine = await self._store.send_command("SET", key, own, "NX", "EX", _RENEWAL_SECONDS)
@@ -122,14 +122,14 @@ class ToolGrants:
                 if grant.access_token != used.access_token:
                     return grant
                 if mine:
-                    return await self._ask_issuer(server, place, grant)
+                    return await self._ask_issuer(server, secret_id, grant)
             finally:
                 if mine:
                     await self._store.send_command("EVAL", _RELEASE, 1, key, own)
             await asyncio.sleep(_LOOK_SECONDS)
         raise SignInRefused("another process has not renewed the token in time")
 
-    async def _ask_issuer(self, server: SignInServer, place: SecretPlace, grant: ToolGrant) -> ToolGrant:
+    async def _ask_issuer(self, server: SignInServer, secret_id: SecretId, grant: ToolGrant) -> ToolGrant:
         """Use the refresh token. A grant that the issuer has ended is deleted."""
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
         try:
@@ -139,14 +139,14 @@ class ToolGrants:
         except SignInRefused as refused:
             if refused.code not in {"invalid_grant", "invalid_client", "unauthorized_client"}:
                 raise
-            await self._secrets.replace_secret(place, grant.to_dict(), None)
+            await self._secrets.replace_secret(secret_id, grant.to_dict(), None)
             raise GrantEnded from refused
         renewed = read_tokens(answer, grant)
-        await self._secrets.replace_secret(place, grant.to_dict(), renewed.to_dict())
+        await self._secrets.replace_secret(secret_id, grant.to_dict(), renewed.to_dict())
         return renewed
 
     async def _read_grant(self, server: SignInServer, owner: str) -> ToolGrant | None:
-        found = await self._secrets.read_secret(_find_place(server, owner))
+        found = await self._secrets.read_secret(_make_secret_id(server, owner))
         if found is None or not (value := found.value):
             return None
         if (value.get("issuer"), value.get("resource")) != (server.issuer, server.url):
@@ -154,5 +154,5 @@ class ToolGrants:
         return ToolGrant(**value)
 
 
-def _find_place(server: SignInServer, owner: str) -> SecretPlace:
-    return SecretPlace(name=server.credentials, owner=owner, server=server.name)
+def _make_secret_id(server: SignInServer, owner: str) -> SecretId:
+    return SecretId(name=server.credentials, owner=owner, server=server.name)

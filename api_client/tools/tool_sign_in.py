@@ -15,7 +15,7 @@ from api_client.contract.settings.oidc_settings import parse_secure_address
 from api_client.oidc.authorization_server import AuthorizationServer
 from api_client.oidc.person import SignInRefused
 from api_client.secrets.cipher import SecretCipher
-from api_client.secrets.secret_store import SecretPlace, SecretStore
+from api_client.secrets.secret_store import SecretId, SecretStore
 from api_client.store import Store
 from api_client.tools.sign_in_server import SignInServer, find_sign_in_server
 from api_client.tools.tool_grants import ToolGrant, ToolGrants, read_tokens
@@ -170,8 +170,8 @@ class ToolSignIn:
     ) -> tuple[str, str]:
         """Return id and secret of the client in the settings, or register one for this sign-in."""
         if server.client_id:
-            places = [SecretPlace(name=server.credentials, owner=each) for each in dict.fromkeys((owner, ""))]
-            found = await self._secrets.read_secret(*places)
+            secret_ids = [SecretId(name=server.credentials, owner=each) for each in dict.fromkeys((owner, ""))]
+            found = await self._secrets.read_secret(*secret_ids)
             return server.client_id, str(found.value.get("client_secret", "")) if found and found.value else ""
         place = (await issuer.discover()).get("registration_endpoint")
         try:

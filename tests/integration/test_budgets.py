@@ -163,7 +163,9 @@ def test_budgets_that_make_no_sense_are_refused_with_an_example(settings: Settin
     done = command(replace(settings, budgets={"team:x": 5.0}), "stats", "budgets")
     assert done.returncode == 2
     assert "owner:*=5" in done.stderr
-    assert command(settings, "stats", "budgets").stdout == "no budgets: HELIX_BUDGETS is not set\n"
+    for budgets in ({}, {"owner:*": 5.0}):
+        said = command(replace(settings, budgets=budgets), "stats", "budgets").stdout
+        assert said == "HELIX_BUDGETS has no budget, or only budgets for each one, of which nothing was spent today\n"
 
 
 def test_a_budget_that_matches_nobody_is_an_error_at_the_start_all_at_once(settings: Settings) -> None:

@@ -221,6 +221,7 @@ SPOILED: dict[str, Callable[[StandInProvider, Claims], str]] = {
     "expired": _change(exp=int(time.time()) - 120),
     "not yet": _change(iat=int(time.time()) + 3_600),
     "another sign-in's nonce": _change(nonce="x"),
+    "half a character as nonce": _change(nonce="\ud800"),
     "no nonce": _leave_out("nonce"),
     "no end": _leave_out("exp"),
     "no subject": _leave_out("sub"),

@@ -61,6 +61,10 @@ def test_the_prompt_for_a_value_does_not_show_it(installation: Installation) -> 
         ("no JSON secret-canary", ()), ("[]", ()), ("{}", ()), ('{"header": {"a": "secret-canary"}}', ()),
         ('{"headers": {"a": 1}}', ()), ('{"headers": "secret-canary"}', ()), ("", ("--bearer",)),
         ("secret-canary\nsecond", ("--header", "X")), ("a", ("--bearer", "--header", "X")),
+        (" secret-canary ", ("--bearer",)), ("secret-canary", ("--header", "X Y: z")), ('{"headers": {}}', ()),
+        ('{"headers": {"X": "secret-canary\\n"}}', ()), ('{"headers": {"X": "secret-canary-\\u00fc"}}', ()),
+        ("secret-canary", ("--environment", "A=B")), ("secret-canary\0", ("--environment", "A")),
+        ('{"environment": {"": "secret-canary"}}', ()),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_refused_without_being_shown(
@@ -73,6 +77,35 @@ def test_a_wrong_value_is_refused_without_being_shown(
     assert run_secrets(installation, "list").stdout == "no secrets\n"
 
 
+def test_new_keys_made_at_once_are_all_in_the_file(installation: Installation) -> None:
+    run_secrets(installation, "new-key")
+    command, environ = turns("secrets", "new-key"), environ_of(installation.settings)
+    for started in [subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) for _ in range(4)]:
+        assert started.wait() == 0
+    assert len(set(installation.settings.secrets_key_path.read_text().split())) == 5
+
+
+@pytest.mark.parametrize("earlier", ["# kept by ada\n{key}\n", "{key}\n" * 2_000, "no key at all\n"])
+def test_a_new_key_costs_nothing_of_a_file_that_is_not_a_file_of_keys(installation: Installation, earlier: str) -> None:
+    run_secrets(installation, "new-key")
+    path = installation.settings.secrets_key_path
+    text = earlier.format(key=path.read_text().strip())
+    path.write_text(text)
+    refused = run_secrets(installation, "new-key")
+    assert (refused.returncode, path.read_text() == text) == (2, True)
+    assert "move the file away" in refused.stderr
+
+
+def test_a_new_key_is_written_where_a_link_leads(installation: Installation, tmp_path: Path) -> None:
+    run_secrets(installation, "new-key")
+    path, shared = installation.settings.secrets_key_path, tmp_path / "shared.key"
+    path.rename(shared)
+    path.symlink_to(shared)
+    assert "2 keys" in run_secrets(installation, "new-key").stdout
+    assert path.is_symlink()
+    assert len(shared.read_text().split()) == 2
+
+
 def test_without_its_key_nothing_is_stored_and_the_error_is_one_line_with_the_remedy(
     installation: Installation,
 ) -> None:
@@ -83,7 +116,7 @@ def test_without_its_key_nothing_is_stored_and_the_error_is_one_line_with_the_re
     run_secrets(installation, "new-key")
     store_secret(installation, "jira", {"headers": {"Authorization": CANARY}})
     kept = key.read_bytes()
-    for wrong, said in ((b"no key", "is not a key file"), (b"", "is not a key file")):
+    for wrong, said in ((b"no key", "is not a key file"), (b"", "is empty; `turns secrets new-key`")):
         key.write_bytes(wrong)
         refused = run_secrets(installation, "list")
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from api_client.contract.settings import load_settings
+from api_client.secrets.secret_store import SecretId, StoredSecret
 from tests.ports import answers_on, free_port
 from tests.support import processes_with, wait_until
 from tests.tools.running import HERE, PYTHON
@@ -199,6 +200,44 @@ async def test_a_server_with_a_url_that_is_down_or_restarted_costs_no_unknown_ou
         second.kill()
         second.wait()
     assert (tmp_path / "counts").read_text() == "a\nc\n"
+
+
+@pytest.mark.parametrize(
+    "value", [{"headers": {"X": "canary-77\n"}}, {"headers": {"X": "canary-77 "}}, {"headers": {"X": "canary-77-ü"}}]
+)
+async def test_a_header_that_cannot_be_sent_is_refused_without_its_value(tmp_path: Path, value: Any) -> None:
+    class Stored(StoredCredentials):
+        def __init__(self) -> None:
+            self._secrets: Any = self
+
+        async def read_secret(self, *secret_ids: SecretId) -> StoredSecret:
+            return StoredSecret(secret_id=secret_ids[0], value=value, set_at=0)
+
+    settings = load_settings({"HELIX_ROOT": str(tmp_path), "HELIX_SANDBOX": "off"})
+    pool = UpstreamPool(settings, Stored())
+    with pytest.raises(ServerUnreachable) as refused:
+        await pool.find_session(ToolServer(name="c", url=f"http://127.0.0.1:{free_port()}/mcp", credentials="c"), "o")
+    assert "turns secrets set c" in str(refused.value)
+    assert "canary" not in str(refused.value)
+
+
+async def test_a_request_that_cannot_be_sent_is_told_without_its_headers(tmp_path: Path) -> None:
+    class Unsendable(Credentials):
+        async def read_credential(self, name: str, owner: str) -> Credential:
+            return Credential(headers={"x-key": "canary-77\n"})
+
+    settings = load_settings({"HELIX_ROOT": str(tmp_path), "HELIX_SANDBOX": "off"})
+    pool = UpstreamPool(settings, Unsendable())
+    port = free_port()
+    server = subprocess.Popen([PYTHON, HERE / "counting_server.py", tmp_path / "counts", str(port)])
+    try:
+        await wait_until(lambda: answers_on(port))
+        with pytest.raises(ServerUnreachable) as refused:
+            await pool.find_session(ToolServer(name="c", url=f"http://127.0.0.1:{port}/mcp", credentials="c"), "o")
+    finally:
+        server.kill()
+        server.wait()
+    assert "canary" not in str(refused.value)
 
 
 class Elsewhere(http.server.BaseHTTPRequestHandler):

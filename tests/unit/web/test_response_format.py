@@ -115,3 +115,11 @@ def test_a_fence_around_the_whole_answer_is_taken_off(answer: str, bare: str) ->
     assert found.startswith(bare) if bare else found == answer
     assert bool(rule.validate(found, {})) is answer.startswith("Here")
     assert JsonSchemaRule(schema={"type": "object"}).apply_fallback(answer, {}) is None
+
+
+@pytest.mark.parametrize("answer", ['"a text"', "[1]", "null", '{"a": 1}'])
+def test_an_empty_schema_accepts_any_json_and_nothing_else(answer: str) -> None:
+    [rule] = AnswerFormat({}).add_rule(None).rules
+    checked = JsonSchemaRule(**rule.options)
+    assert checked.validate(answer, {}) == []
+    assert checked.validate(f"Here it is: {answer}", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ from api_client.secrets.secret_store import SecretId, SecretStore
 #: Parts of a stored credential besides a client's secret: mappings of names to texts.
 _MAPPINGS = ("headers", "environment")
 _CLIENT_SECRET = "client_secret"  # noqa: S105 - the name of a part
+#: What RFC 9110 calls a token.
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,21 @@ class Credential:
         texts = [text for part in _MAPPINGS for text in value.get(part, {}).values()]
         if not all(isinstance(text, str) and text for text in [*texts, value.get(_CLIENT_SECRET, "-")]):
             raise ValueError("names and values must be texts")
-        return cls(**value, personal=personal)
+        if not texts and _CLIENT_SECRET not in value:
+            raise ValueError("has neither headers nor variables")
+        credential = cls(**value, personal=personal)
+        credential._check_names_and_values()
+        return credential
+
+    def _check_names_and_values(self) -> None:
+        # A program that refuses a header or variable would repeat the secret in its error, in its own spelling.
+        for name, text in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError("the name of a header has letters, digits and - alone")
+            if not text.isascii() or not text.isprintable() or text != text.strip():
+                raise ValueError("a header has one line of ASCII without blanks around it")
+        if any(not name or "=" in name or "\0" in name + text for name, text in self.environment.items()):
+            raise ValueError("a variable has a name without =, and no character 0")
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -58,4 +75,7 @@ class StoredCredentials:
         found = await self._secrets.read_secret(*secret_ids)
         if found is None:
             raise SettingsError([f"there are no credentials {name!r}; `turns secrets set {name}` stores them"])
-        return Credential.from_value(found.value, personal=bool(found.secret_id.owner))
+        try:
+            return Credential.from_value(found.value, personal=bool(found.secret_id.owner))
+        except ValueError as error:
+            raise SettingsError([f"the credentials {name!r}: {error}; `turns secrets set {name}`"]) from None

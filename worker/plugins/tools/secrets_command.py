@@ -72,8 +72,6 @@ def _shape_value(text: str, bearer: bool, header: str, environment: str) -> Any:
     if not text:
         raise ValueError("is empty")
     if bearer or header:
-        if not text.isascii() or not text.isprintable():
-            raise ValueError("a header has one line of ASCII")
         return {"headers": {header or "Authorization": f"Bearer {text}" if bearer else text}}
     if environment:
         return {"environment": {environment: text}}
@@ -125,7 +123,11 @@ def _to_row(data: Mapping[str, Any]) -> tuple[str, ...]:
 @_OWNER
 @json_option
 def delete_secret(name: str, owner: str, as_json: bool) -> None:
-    """Delete a secret. Exit code 1 if there is none. Servers that have it end with their next call."""
+    """Delete a secret. Exit code 1 if there is none.
+
+    OAuth tokens that were obtained with it are deleted too. No later call has it; a server's process that has it ends
+    with its worker.
+    """
     secret_id = SecretId(name=name, owner=parse_owner(owner))
     deleted = _run(lambda store: store.delete_secret(secret_id.name, secret_id.owner))
     said = f"{'deleted' if deleted else 'there is no secret'} {_describe_secret_id(secret_id)}"

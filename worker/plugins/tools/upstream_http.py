@@ -46,6 +46,8 @@ class ServerHttpClient(httpx2.AsyncClient):
             return _build_error(request, NOT_SIGNED_IN, str(error))
         except (*_NOT_CONNECTED, OAuthFlowError) as error:  # a token is asked for before, or after 401
             return _build_error(request, NOT_SENT, f"{type(error).__name__}: {error}")
+        except httpx2.LocalProtocolError:  # its words repeat the header, which may be a credential
+            return _build_error(request, NOT_SENT, "a header of the request cannot be sent")
         except httpx2.TransportError as error:
             return _build_error(request, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
 
