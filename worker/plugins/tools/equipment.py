@@ -15,6 +15,7 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import SettingsError
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings.redaction import list_secrets
+from api_client.contract.tool_call_replies import reply_not_asked
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.work import find_work
@@ -155,6 +156,8 @@ def _add_answer(order: Order) -> Order:
         return order
     call = ToolQuestion.from_interruption(asked)
     said = say_to_agent("approved" if asked.answer == _YES else "rejected", order.locale, call=call.text)
+    if call.refused:
+        said = reply_not_asked(order.locale, call.refused)
     if asked.note:
         said = f"{said}\n\n{asked.note}"
     message = order.messages[-1].get("content", "") if order.messages else order.prompt

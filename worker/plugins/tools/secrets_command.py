@@ -122,9 +122,9 @@ def _to_row(data: Mapping[str, Any]) -> tuple[str, ...]:
 @_OWNER
 @json_option
 def delete_secret(name: str, owner: str, as_json: bool) -> None:
-    """Delete a secret. Exit code 1 if there is none. No call has it any more; a server's process that has it ends with its worker.
+    """Delete a secret, and OAuth tokens that were obtained with it. Exit code 1 if there is none.
 
-    OAuth tokens that were obtained with it are deleted too.
+    No call has it any more. A server's process that was started with it ends with its worker.
     """
     place = SecretPlace(name=name, owner=parse_owner(owner))
     deleted = _run(lambda store: store.delete_secret(place.name, place.owner))
