@@ -81,8 +81,21 @@ async def test_the_policy_denies_and_a_person_allows_or_refuses_exactly_the_call
     refused = await call(installation, write, session="t")
     await installation.until(refused, "suspended")
     await installation.client.inbox.decide_turn(refused, "reject", by="ada")
-    assert "A person refused this call" in (await installation.result(refused)).response
+    assert "This call was not approved" in (await installation.result(refused)).response
     assert counts.read_text() == "free\na <b>\n"
+
+
+async def test_a_call_that_is_too_long_to_be_shown_does_not_run_and_the_agent_hears_why(
+    installation: Installation,
+) -> None:
+    counts = equip(installation, counting(installation.settings.root), locale="en")
+    installation.worker()
+    turn_id = await call(installation, ("prompt", {}), ("counter__write", {"note": "x" * 20_000}))
+    turn = await installation.result(turn_id)
+    assert turn.outcome is Outcome.PASSED, told(installation, turn)
+    assert not counts.exists()
+    assert "This call did not run: it is too long to show to a person in full." in turn.response
+    assert "A person" not in turn.response
 
 
 async def test_a_worker_that_is_killed_during_a_call_costs_no_second_call(installation: Installation) -> None:
@@ -128,7 +141,7 @@ async def test_a_call_that_was_under_way_when_worker_and_gateway_died_has_an_unk
     await installation.client.inbox.decide_turn(turn_id, "reject", by="ada")
     turn = await installation.result(turn_id)
     assert "The outcome of this call is unknown" in turn.response
-    assert turn.response.count("A person refused this call") == 1
+    assert turn.response.count("This call was not approved") == 1
 
 
 async def test_a_gateway_that_dies_alone_ends_the_run_which_is_delivered_again(installation: Installation) -> None:

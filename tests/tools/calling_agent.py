@@ -42,6 +42,9 @@ def main() -> None:
         if tool == "list":
             print("tools:", *sorted(each["name"] for each in send("tools/list")["tools"]))
             continue
+        if tool == "prompt":  # what follows the list
+            print("prompt:", " ".join(prompt.rpartition("]]")[2].split()))
+            continue
         if tool == "raw":
             print("raw:", send_raw(**arguments).replace("\n", " "))
             continue

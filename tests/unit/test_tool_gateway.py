@@ -191,7 +191,7 @@ async def test_a_call_that_a_person_refused_is_not_made_and_nobody_is_asked_wher
     played.server = replace(SERVER, writes="ask")
     await played.run().say(n=1)
     rejected = played.run(2, rejected=played.rows["00001-00001"].digest)
-    assert "A person refused this call" in await rejected.say(n=1)
+    assert "This call was not approved" in await rejected.say(n=1)
     assert "nobody can be asked here" in await played.run(3, asks=False).say(n=1)
     assert played.made == []
 

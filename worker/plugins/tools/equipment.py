@@ -15,6 +15,7 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import SettingsError
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings.redaction import list_secrets
+from api_client.contract.tool_call_replies import reply_not_asked
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.tool_sign_in import TOOL_SIGN_IN
@@ -161,6 +162,7 @@ def _add_answer(order: Order) -> Order:
     else:
         call = ToolQuestion.from_interruption(asked)
         said = say_to_agent("approved" if yes else "rejected", order.locale, call=call.text)
+        said = reply_not_asked(order.locale, call.refused) if call.refused else said
     if asked.note:
         said = f"{said}\n\n{asked.note}"
     message = order.messages[-1].get("content", "") if order.messages else order.prompt

@@ -123,10 +123,9 @@ def _to_row(data: Mapping[str, Any]) -> tuple[str, ...]:
 @_OWNER
 @json_option
 def delete_secret(name: str, owner: str, as_json: bool) -> None:
-    """Delete a secret. Exit code 1 if there is none.
+    """Delete a secret, and OAuth tokens that were obtained with it. Exit code 1 if there is none.
 
-    OAuth tokens that were obtained with it are deleted too. No later call has it; a server's process that has it ends
-    with its worker.
+    No call has it any more. A server's process that was started with it ends with its worker.
     """
     secret_id = SecretId(name=name, owner=parse_owner(owner))
     deleted = _run(lambda store: store.delete_secret(secret_id.name, secret_id.owner))
