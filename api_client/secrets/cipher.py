@@ -34,7 +34,7 @@ class SecretCipher:
         try:
             self._keys = MultiFernet([Fernet(line) for line in _read_lines(self._path)])
         except ValueError:
-            said = f"{_SETTING}: {self._path} is not a key file; `turns secrets new-key` creates one"
+            said = f"{_SETTING}: {self._path} is not a file of keys; `turns secrets new-key` makes one"
             raise SettingsError([said]) from None
 
     def encrypt(self, secret_id: str, value: Mapping[str, Any]) -> bytes:
@@ -67,7 +67,7 @@ class SecretCipher:
 
 
 def add_key(settings: Settings) -> int:
-    """Create a key in the first line of the key file. Return the number of keys that the file then contains."""
+    """Write a new key as the first line of the key file, and return the number of keys in the file."""
     from cryptography.fernet import Fernet
 
     path = settings.secrets_key_path
@@ -84,7 +84,7 @@ def _read_lines(path: Path) -> list[str]:
             mode = stat.S_IMODE(path.stat().st_mode)
             lines = file.read(_MAX_BYTES).decode("ascii").split()
     except OSError as error:
-        remedy = "; `turns secrets new-key` creates it" if isinstance(error, FileNotFoundError) else ""
+        remedy = "; `turns secrets new-key` makes it" if isinstance(error, FileNotFoundError) else ""
         raise SettingsError([f"{_SETTING}: {path} cannot be read: {error.strerror}{remedy}"]) from None
     if mode & 0o077:
         raise SettingsError([f"{_SETTING}: other users can read {path}; `chmod 600 {path}`"])

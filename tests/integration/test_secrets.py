@@ -83,7 +83,7 @@ def test_without_its_key_nothing_is_stored_and_the_error_is_one_line_with_the_re
     run_secrets(installation, "new-key")
     store_secret(installation, "jira", {"headers": {"Authorization": CANARY}})
     kept = key.read_bytes()
-    for wrong, said in ((b"no key", "is not a key file"), (b"", "is not a key file")):
+    for wrong, said in ((b"no key", "is not a file of keys"), (b"", "is not a file of keys")):
         key.write_bytes(wrong)
         refused = run_secrets(installation, "list")
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
