@@ -168,6 +168,17 @@ async def test_a_server_with_an_owners_credential_shares_neither_process_nor_hom
     assert bob is not eve, "the variables differ"
 
 
+async def test_a_server_gets_no_variable_of_the_worker_and_a_folder_that_is_closed_to_others(
+    pool: UpstreamPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_THE_WORKER", "canary")
+    command = (PYTHON, str(HERE / "counting_server.py"), str(tmp_path / "counts"))
+    session = await pool.find_session(ToolServer(name="c", command=command, environment={"OWN": "a"}), "o")
+    said = [await session.call_tool("environment", {"name": name}) for name in ("OF_THE_WORKER", "OWN")]
+    assert [each.content[0].text for each in said] == ["", "a"]
+    assert (tmp_path / ".helix" / "tools" / "c").stat().st_mode & 0o777 == 0o700
+
+
 async def test_a_server_with_a_url_that_is_down_or_restarted_costs_no_unknown_outcome(
     pool: UpstreamPool, tmp_path: Path
 ) -> None:
