@@ -43,10 +43,14 @@ def order(tmp_path: Path) -> Order:
 @pytest.mark.parametrize(
     ("answer", "asked_by", "used", "approved", "rejected"),
     [
-        ("approve", "gateway", "", "d", ""), ("approve", "gateway", "nonce", "", ""), ("approve", "", "", "", ""),
-        ("reject", "gateway", "", "", "d"), ("reject", "", "", "", ""), ("", "gateway", "", "", "d"),
+        ("approve", "gateway", "", "d", ""),
+        ("approve", "gateway", "nonce", "", ""),
+        ("approve", "", "", "", ""),
+        ("reject", "gateway", "", "", "d"),
+        ("reject", "", "", "", ""),
+        ("", "gateway", "", "", "d"),
     ],
-)  # fmt: skip
+)
 def test_a_persons_answer_counts_if_the_gateway_asked_and_nobody_used_it(
     tmp_path: Path, order: Order, answer: str, asked_by: str, used: str, approved: str, rejected: str
 ) -> None:
@@ -117,7 +121,13 @@ def test_the_log_of_a_run_has_the_calls_that_were_made_and_says_which_succeeded(
     handler._rows.append(replace(made, state=CallState.RECORDED, is_error=True))
     found = [(call.kind, call.ok, call.ran) for call in handler.log_calls().calls]
     assert found == [
-        ("sent", False, True), ("sent", True, True), ("sent", False, False), ("sent", True, True), ("sent", None, True),
-        ("sent", False, True), ("read", True, True), ("sent", False, True),
-    ]  # fmt: skip
+        ("sent", False, True),
+        ("sent", True, True),
+        ("sent", False, False),
+        ("sent", True, True),
+        ("sent", None, True),
+        ("sent", False, True),
+        ("read", True, True),
+        ("sent", False, True),
+    ]
     assert {call["state"] for call in handler.summarise_calls()} == {state.value for state in states}
