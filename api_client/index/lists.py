@@ -29,6 +29,7 @@ from api_client.index.search import (
     Page,
     Search,
     find_folding_letters,
+    hide_turn,
 )
 from api_client.index.text_index import SearchPeriod, TextIndex
 from api_client.store import Store
@@ -65,10 +66,8 @@ class TurnLists:
         The search stops after about ``seconds``, with a page that may have less than ``count`` turns.
         """
         until, found = time.monotonic() + seconds, list[Turn]()
-        parts = search.parts
-        if after:
-            parts = parts[parts.index(after.part) :] if after.part in parts else ()
-        for part in parts:
+        parts = search.parts if not after or after.part in search.parts else ()
+        for part in parts[parts.index(after.part) :] if after and parts else parts:
             begin = after if after and after.part == part else None
             batches = (
                 self._read_unfinished_batches(search, begin)
@@ -90,8 +89,9 @@ class TurnLists:
                         found += turns[:room]
                         if len(found) == count:
                             return Page(turns=tuple(found), next=places[found[-1].turn_id])
-                    if last and time.monotonic() > until:
-                        return Page(turns=tuple(found), next=last)
+                    place = hide_turn(last, found, oldest_first=search.sort == "oldest")
+                    if time.monotonic() > until and place != after:
+                        return Page(turns=tuple(found), next=place)
         return Page(turns=tuple(found), next=None)
 
     async def _read_unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -125,6 +125,18 @@ class Cursor(NamedTuple):
             raise ValueError(f"not a place in the list: {text[:80]!r}")
         check_turn_id(turn_id)
         return cls("u" if part == "u" else "f", int(at), turn_id)
+
+
+def hide_turn(place: Cursor, found: Sequence[Turn], *, oldest_first: bool) -> Cursor:
+    """Return a position for the next page that names no finished turn except the last one in ``found``.
+
+    The page after it looks again at turns that finished in the same millisecond as the turn at ``place``.
+    """
+    if place.part == "u":
+        return place  # only the caller's own turns are looked at
+    if found and round(found[-1].finished_at * 1000) == place.at:
+        return place._replace(turn_id=found[-1].turn_id)
+    return place._replace(turn_id=f"turn-{('0' if oldest_first else 'f') * 32}")
 
 
 _LUA = Path(__file__).with_name("lua")

@@ -223,6 +223,25 @@ async def test_a_search_that_takes_too_long_ends_its_page_and_goes_on_without_a_
     assert (seen, pages > 2) == ([], True)
 
 
+@pytest.mark.parametrize("sort", ["newest", "oldest"])
+@pytest.mark.parametrize("each_ms", [1, 7, 900])
+async def test_a_page_that_ends_early_names_no_turn_that_it_does_not_show(
+    bench: Bench, sort: str, each_ms: int
+) -> None:
+    made = await copies(bench, 1300, each_ms=each_ms)
+    search, after, named, own = Search(sort=sort, owner="stranger"), None, set[str](), 0
+    bench.store.hset(bench.keys.turn(sorted(made)[700]), "owner", "stranger")
+    while page := await bench.client.lists.read_page(search, after=after, seconds=0):
+        own += len(page.turns)
+        if page.next is None:
+            break
+        after = Cursor.parse(str(page.next))
+        named |= {after.turn_id} - {turn.turn_id for turn in page.turns}
+    assert own == 1
+    assert named
+    assert not (named - {f"turn-{'0' * 32}"}) & made, "only the lowest id, which is also that of a copy"
+
+
 async def test_turns_that_are_cleared_away_meanwhile_hide_no_other(bench: Bench) -> None:
     made = await copies(bench, 1300)
     first = await bench.client.lists.read_page(Search(sort="oldest"), count=600, seconds=60)
