@@ -269,6 +269,31 @@ def test_tokens_are_counted_however_many_calls_come_after_them(tmp_path: Path, r
     assert (model, tokens.output_tokens) == ("m", 9), "the next message has its own"
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("known_by", ["status", "event"])
+def test_a_call_that_is_repeated_before_its_error_has_arrived_whole_counts_as_repeated(
+    tmp_path: Path, known_by: str, recorded: bool
+) -> None:
+    record = CallLog(call_log_path(tmp_path / "1-1"))
+    body = json.dumps({"messages": [{"role": "user", "content": "one"}]}).encode()
+    failed, again = record.observe_call(_PATHS["messages"]), record.observe_call(_PATHS["messages"])
+    assert failed
+    assert again
+    failed.observe_request(body, "m", tools=False)
+    if known_by == "status":
+        failed.observe_head(429, _JSON)
+    else:
+        failed.observe_head(200, _SSE)
+        failed.observe_body(events({"type": "error", "error": {"type": "rate_limit_error", "message": "later"}}))
+    again.observe_request(body, "m", tools=False)
+    again.observe_head(200, _SSE)
+    failed.end_call(whole=False)
+    again.observe_body(messages("end_turn"), whole=True)
+    seen = read_adopted_calls(tmp_path / "1-1") if recorded else record.observed_calls()
+    assert seen
+    assert [(each.end.value, each.repeated) for each in seen.calls] == [("error", True), ("well", False)]
+
+
 def test_a_long_call_that_ends_behind_very_many_others_is_counted() -> None:
     record = CallLog()
     long = record.observe_call(_PATHS["messages"])

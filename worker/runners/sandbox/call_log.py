@@ -31,6 +31,8 @@ class CallLog:
         self._path = path
         #: Failed calls that were not repeated yet: number -> request.
         self._unmet: dict[int, CallRequest] = {}
+        #: Failed calls that were repeated before the rest of their error had arrived.
+        self._repeated = set[int]()
         self.failures = 0
 
     def observe_call(self, path: str) -> CallObserver | None:
@@ -57,11 +59,14 @@ class CallLog:
 
     def _update_call(self, listening: CallObserver, call: ModelCall) -> None:
         with self._lock:
-            self._store_call(listening.number, call)
+            repeated = listening.number in self._repeated
+            self._store_call(listening.number, replace(call, repeated=True) if repeated else call)
             if call.ended:
                 self.failures = 0 if call.end in WENT_ON else self.failures + 1
-            if call.ended and call.end not in WENT_ON:
-                self._unmet[listening.number] = replace(listening.request, text="", end="")
+            # Agents may repeat a call as soon as they know that it failed, before its error has arrived whole.
+            if call.end is ModelCallEnd.ERROR or (call.ended and call.end not in WENT_ON):
+                if not repeated:
+                    self._unmet[listening.number] = replace(listening.request, text="", end="")
             elif call.ended:
                 self._mark_rewritten(listening)
 
@@ -87,6 +92,8 @@ class CallLog:
         del self._unmet[number]
         if isinstance(call := self._calls.get(number), ModelCall):
             self._store_call(number, replace(call, repeated=True))
+        else:
+            self._repeated.add(number)
 
     def _append_line(self, number: int, call: ModelCall) -> None:
         if self._path:

@@ -79,6 +79,8 @@ class CallObserver:
                 self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
             case other:
                 self._unreadable = f"content-encoding:{other.decode('latin-1')}"
+        if status >= 400:
+            self._report(self, self.current_call())
 
     def observe_body(self, piece: bytes, *, whole: bool = False) -> None:
         """Record a piece of the response's body. ``whole`` marks the last piece."""
