@@ -89,7 +89,7 @@ class TurnLists:
                         found += turns[:room]
                         if len(found) == count:
                             return Page(turns=tuple(found), next=places[found[-1].turn_id])
-                    place = hide_turn(last, found, oldest_first=search.sort == "oldest")
+                    place = hide_turn(last, found, after, oldest_first=search.sort == "oldest")
                     if time.monotonic() > until and place != after:
                         return Page(turns=tuple(found), next=place)
         return Page(turns=tuple(found), next=None)

@@ -127,15 +127,18 @@ class Cursor(NamedTuple):
         return cls("u" if part == "u" else "f", int(at), turn_id)
 
 
-def hide_turn(place: Cursor, found: Sequence[Turn], *, oldest_first: bool) -> Cursor:
+def hide_turn(place: Cursor, found: Sequence[Turn], after: Cursor | None, *, oldest_first: bool) -> Cursor:
     """Return a position for the next page that names no finished turn except the last one in ``found``.
 
-    The page after it looks again at turns that finished in the same millisecond as the turn at ``place``.
+    The page after it looks again at turns that finished in the same millisecond as the turn at ``place``. The position
+    is ``after``, where this page began, if the page got no further than that millisecond.
     """
     if place.part == "u":
         return place  # only the caller's own turns are looked at
     if found and round(found[-1].finished_at * 1000) == place.at:
         return place._replace(turn_id=found[-1].turn_id)
+    if after and (after.part, after.at) == (place.part, place.at):
+        return after
     return place._replace(turn_id=f"turn-{('0' if oldest_first else 'f') * 32}")
 
 
