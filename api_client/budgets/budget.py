@@ -108,7 +108,10 @@ def list_spending(stored: Mapping[str, int], budgets: Mapping[str, float], day: 
 
 
 def highest_shares(spent: Iterable[BudgetSpending]) -> dict[str, float]:
-    """Return the highest spent share for each budget in the settings, where 1.0 is the whole limit."""
+    """Return the share of its limit that is spent, for each budget in the settings (1.0: the whole limit).
+
+    A budget such as ``owner:*`` holds for several owners; the owner with the highest share counts.
+    """
     shares: dict[str, float] = {}
     for each in spent:
         shares[each.budget] = max(shares.get(each.budget, 0.0), each.share)

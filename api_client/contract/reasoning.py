@@ -136,7 +136,10 @@ class ReasoningFilter:
         return self._run(piece, final=False)
 
     def close(self, piece: str = "") -> str:
-        """Add the last piece of the text, and return the rest of the answer like ``feed``."""
+        """Add the last piece of the text, and return the part of the answer that was not returned before.
+
+        If ``voids`` grew, the returned text replaces everything returned before.
+        """
         return self._run(piece, final=True)
 
     def _run(self, piece: str, *, final: bool) -> str:

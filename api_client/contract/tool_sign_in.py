@@ -13,7 +13,9 @@ WAIT_SECONDS = 3_600.0
 def ask_to_sign_in(server: str, host: str, who: str, more: Mapping[str, str]) -> Interruption:
     """Build the question that suspends a turn until a person has signed in to a server, or refuses to.
 
-    ``host`` is where the person signs in, ``who`` who may, and ``more`` what else the asker needs to know.
+    ``host`` shows the sign-in page's host, ``who`` says who may sign in, and ``more`` adds data for the program that
+    asks.
+
     """
     asked = {"server": server, "host": host, **more}
     return Interruption(kind=TOOL_SIGN_IN, asked=asked, reason=TOOL_SIGN_IN, who=who, wait_seconds=WAIT_SECONDS)

@@ -89,7 +89,7 @@ class Search:
 
     @property
     def stored_text(self) -> str:
-        """Return the longest part of the searched text that the store can look for: lower-case ASCII, as JSON."""
+        """Return the longest ASCII part of the text to search for, in lower case and escaped as in a JSON string."""
         parts = [json.dumps(part)[1:-1].lower() for part in re.findall(r"[ -~]+", self.text.casefold())]
         return max(parts, key=len, default="")
 

@@ -19,7 +19,7 @@ class EscalationAdmission(Admission):
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request, with the default escalation attached if the turn may need one.
+        """Check the turn's escalation, and return its request. If the turn may need one, attach the default escalation.
 
         Raises ``BadRequest`` if the escalation names an unknown model or breaks a limit.
         """

@@ -73,7 +73,7 @@ def list_candidates(
     feedback: str = "",
     parts_text: str | None = None,
 ) -> list[MergedAnswer]:
-    """Return the corrected answers that an agent's reply to feedback allows, best first.
+    """Return the possible corrected answers after an agent's reply to feedback, the most promising first.
 
     A reply may replace ``answer``, or correct parts of it. ``errors`` are the errors of ``answer``, ``files`` are texts
     that the agent wrote beside the reply.

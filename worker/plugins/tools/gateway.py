@@ -220,7 +220,11 @@ class GatewayRun:
     async def _answer_without_call(
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
-        """Return a call's result, or its row if it must be made now or an earlier call's recorded result answers it."""
+        """Return the result of a tool call that is denied or must wait for a person, or the row of any other call.
+
+        A row in state ``RECORDED`` names an earlier call whose result answers this call. Otherwise the call must be
+        sent now, and its row has been written.
+        """
         equal = [each for each in self._rows.values() if each.digest == row.digest]
         left = {name for name, gone in self._gone.items() if gone.is_set()}
         rows = [replace(each, unseen=True) if each.name in left else each for each in equal] if left else equal
