@@ -133,7 +133,7 @@ class PolicyRule:
 
     @property
     def reaction_words(self) -> str:
-        """Describe in words what follows from errors that this rule finds."""
+        """Describe in words what happens when this rule finds errors."""
         return ", ".join(map(str, self.order)) if self.decides else "shadow"
 
     @property

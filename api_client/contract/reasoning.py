@@ -32,7 +32,7 @@ _PARTIAL_TAG = re.compile(
 
 
 class _Form(NamedTuple):
-    """A form of reasoning at the start of a text: its opening, the beginnings of openings, and its closing.
+    """Notation of reasoning at the start of a text: its opening, possible beginnings of openings, and its closing.
 
     An author may write the words of an uncertain form too: it is removed only if it is closed and text follows.
     """

@@ -13,8 +13,7 @@ WAIT_SECONDS = 3_600.0
 def ask_to_sign_in(server: str, host: str, who: str, more: Mapping[str, str]) -> Interruption:
     """Build the question that suspends a turn until a person has signed in to a server, or refuses to.
 
-    ``host`` shows the sign-in page's host, ``who`` says who may sign in, and ``more`` adds data for the program that
-    asks.
+    ``host`` is the host name of the sign-in page, ``who`` an ``Answerer``, and ``more`` further data of the question.
 
     """
     asked = {"server": server, "host": host, **more}

@@ -128,7 +128,7 @@ class Cursor(NamedTuple):
 
 
 def hide_turn(place: Cursor, found: Sequence[Turn], *, oldest_first: bool) -> Cursor:
-    """Return a position for the next page that names no finished turn except the last one in ``found``.
+    """Return the position ``place`` without a finished turn's id, unless it is that of the last turn in ``found``.
 
     The page after it looks again at turns that finished in the same millisecond as the turn at ``place``.
     """

@@ -100,7 +100,7 @@ def list_candidates(
 
 
 def _remove_tags(reply: str, feedback: str) -> str:
-    """Return the text inside the only ``<part>`` tags, or "" if there are several. Keep a reply without tags."""
+    """Return the text in a reply's only ``<part>`` element, "" for several elements, or the reply if there is none."""
     tagged_texts = list(find_tagged_texts(reply, feedback).values())
     if not tagged_texts:
         return reply

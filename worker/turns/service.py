@@ -71,7 +71,7 @@ class TaskReport(Protocol):
 
 
 class NoTaskReport(TaskReport):
-    """A task report that shows nothing, for tasks that no operator watches."""
+    """A task report that shows nothing, for tasks whose progress no operator can see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class _ConnectionCut(Exception):
 
 
 class StubService:
-    """A fake model service, used as a context manager, which answers an agent's calls from a script.
+    """A fake model service that answers an agent's calls from a script. Use it as a context manager.
 
     Each model call gets the next reply; the last reply repeats. With ``tools``, calls without tools are side calls and
     are answered normally.

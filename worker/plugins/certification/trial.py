@@ -110,7 +110,7 @@ class Trial:
 
     @property
     def certifiable(self) -> bool:
-        """Return True if the trial may count: the model proxy saw all of the agent's calls, or the agent made none."""
+        """Return True if the trial may count, because the model proxy saw every model call that the agent made."""
         return not self.calls or bool((self.evidence.get("model_calls") or {}).get("certifiable"))
 
     @property

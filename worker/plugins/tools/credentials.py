@@ -61,13 +61,13 @@ class Credential:
 
 
 class StoredCredentials:
-    """Reads the credentials that ``turns secrets`` stored."""
+    """Reads the MCP servers' credentials that the command ``turns secrets`` stored."""
 
     def __init__(self, secrets: SecretStore) -> None:
         self._secrets = secrets
 
     async def read_credential(self, name: str, owner: str) -> Credential:
-        """Return the owner's credential with this name, or else the installation's.
+        """Return the owner's credential with this name, or else the one that all owners share.
 
         Raises ``SettingsError`` or ``StoreUnavailable``.
         """

@@ -180,7 +180,7 @@ class GatewayRun:
                 await asyncio.wait_for(self._ended.wait(), _HELD_SECONDS)
 
     async def _ask_to_sign_in(self, server: ToolServer) -> CallToolResult:
-        """Ask the person to sign in to a server, unless nobody can be asked or the person has refused to."""
+        """Ask the person to sign in to a server, unless nobody can be asked or the person has refused."""
         async with self._deciding:
             if self._ended.is_set() or self._asked.is_set() or server.sign_in is None:
                 return self._say("ended")
@@ -284,7 +284,7 @@ class GatewayRun:
         return self._say("waits")
 
     async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
-        """Send a call whose row is written, and write its outcome. Raises ``SignInRequired``."""
+        """Send a tool call that is already in the log, and log its outcome. Raises ``SignInRequired``."""
         self._running[row.name] = asyncio.Event()
         try:
             row, result, needs = await send_call(self._upstreams, session, call, row, self.spec.locale)
