@@ -38,8 +38,8 @@ class AuthorizationServer:
             return document
         document = await self._read_metadata()
         if document.get("issuer") != self.issuer:
-            said = f"it calls itself {str(document.get('issuer'))[:200]!r}, and {self._setting} is {self.issuer!r}"
-            raise SignInRefused(f"the provider is another one: {said}")
+            described = f"it calls itself {str(document.get('issuer'))[:200]!r}, and {self._setting} is {self.issuer!r}"
+            raise SignInRefused(f"the provider is another one: {described}")
         for name in self._endpoints:
             try:
                 parse_secure_address(str(document.get(name, "")).partition("?")[0])
@@ -67,8 +67,8 @@ class AuthorizationServer:
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
         }
-        place = (await self.discover())["authorization_endpoint"]
-        return extend_address(place, {"response_type": "code", **query, **proof})
+        endpoint = (await self.discover())["authorization_endpoint"]
+        return extend_address(endpoint, {"response_type": "code", **query, **proof})
 
     async def read_code(self, answer: Mapping[str, str]) -> str:
         """Return the authorization code from the query of the server's redirect, whose ``state`` has been checked."""
@@ -99,15 +99,15 @@ class AuthorizationServer:
                 answer = await http.request(method, address, headers={"accept": "application/json"}, **more)
             data = answer.json()
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
-            place = address.partition("?")[0]
-            raise SignInRefused(f"the provider cannot be reached at {place}: {type(error).__name__}") from error
+            endpoint = address.partition("?")[0]
+            raise SignInRefused(f"the provider cannot be reached at {endpoint}: {type(error).__name__}") from error
         except ValueError:
             data = None
         if answer.status_code not in {200, 201} or not isinstance(data, dict):
             code = str(data.get("error", ""))[:60] if isinstance(data, dict) else ""
             why = code if isinstance(data, dict) else "without a JSON object"
-            said = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
-            raise SignInRefused(said, code=code, status=answer.status_code)
+            message = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
+            raise SignInRefused(message, code=code, status=answer.status_code)
         return data
 
 

@@ -27,7 +27,7 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 class GrantKeys(KeyNames):
     """Names the Redis keys that reserve the renewal of a token for one process."""
 
-    #: String: who renews the token; expires.
+    #: String: nonce of the renewal in progress; expires.
     renewal = named_keys("tool_grants:renewal:", hashed=True)
 
 
@@ -115,21 +115,21 @@ class ToolGrants:
         ``GrantEnded``, or ``SignInRefused`` if the issuer gives no usable response.
         """
         secret_id = _make_secret_id(server, owner)
-        key, own = self._keys.renewal(secret_id.field), secrets.token_hex(8)
+        key, nonce = self._keys.renewal(secret_id.field), secrets.token_hex(8)
         until = time.monotonic() + _RENEWAL_SECONDS
         while time.monotonic() < until:
-            mine = await self._store.send_command("SET", key, own, "NX", "EX", _RENEWAL_SECONDS)
+            reserved = await self._store.send_command("SET", key, nonce, "NX", "EX", _RENEWAL_SECONDS)
             try:
                 grant = await self._read_grant(server, owner)
                 if grant is None:
                     raise GrantEnded
                 if grant.access_token != used.access_token:
                     return grant
-                if mine:
+                if reserved:
                     return await self._ask_issuer(server, secret_id, grant)
             finally:
-                if mine:
-                    await self._store.send_command("EVAL", _RELEASE, 1, key, own)
+                if reserved:
+                    await self._store.send_command("EVAL", _RELEASE, 1, key, nonce)
             await asyncio.sleep(_LOOK_SECONDS)
         raise SignInRefused("another process has not renewed the token in time")
 

@@ -70,7 +70,7 @@ class Reaper:
         self._behind = ""
 
     async def leave(self) -> None:
-        """Do nothing, because the reapers of other processes continue."""
+        """Do nothing when this process stops, because the reapers of other processes continue."""
 
     async def poll(self) -> None:
         """Announce again or end the turns that are due, for example because a lease has expired.

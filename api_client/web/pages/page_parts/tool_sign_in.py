@@ -111,7 +111,7 @@ async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, 
 
 
 async def _continue_turn(relay: Relay, done: PendingToolSignIn) -> Response:
-    locale, said = relay.settings.locale, "tool_signed_in_on"
+    locale, sentence = relay.settings.locale, "tool_signed_in_on"
     try:
         turn = await relay.client.inbox.decide_turn(
             done.turn_id,
@@ -123,12 +123,12 @@ async def _continue_turn(relay: Relay, done: PendingToolSignIn) -> Response:
         )
         locale = turn.request.locale
     except TurnNotSuspended:
-        said = "tool_signed_in_later"
+        sentence = "tool_signed_in_later"
     return render_page(
         "tool_sign_in.html",
         locale=locale,
         title=translate("tool_signed_in", locale, server=done.server),
-        texts=[translate(said, locale)],
+        texts=[translate(sentence, locale)],
         address="" if done.with_link else f"/turns/{done.turn_id}",
         label=translate("tool_signed_in_back", locale),
     )
