@@ -19,7 +19,7 @@ class EscalationAdmission(Admission):
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Check the turn's escalation, and return its request. If the turn may need one, attach the default escalation.
+        """Return the request, with the default escalation (who is asked if all attempts fail) if one may be needed.
 
         Raises ``BadRequest`` if the escalation names an unknown model or breaks a limit.
         """

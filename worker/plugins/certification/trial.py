@@ -115,7 +115,7 @@ class Trial:
 
     @property
     def problem(self) -> str:
-        """Describe what the runner did wrong in this trial, or return an empty string if the trial succeeded."""
+        """Describe what went wrong in this trial, or return an empty string if the trial succeeded."""
         if self.is_falsely_complete(self.judged_complete):
             return "taken for complete falsely"
         if self.is_lost(self.judged_complete):
