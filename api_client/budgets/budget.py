@@ -108,7 +108,7 @@ def list_spending(stored: Mapping[str, int], budgets: Mapping[str, float], day: 
 
 
 def highest_shares(spent: Iterable[BudgetSpending]) -> dict[str, float]:
-    """Return the share of its limit that is spent, for each budget in the settings (1.0: the whole limit).
+    """Return how much of its limit is spent, for each budget in the settings, as a share (1.0: all of it).
 
     A budget such as ``owner:*`` holds for several owners; the owner with the highest share counts.
     """

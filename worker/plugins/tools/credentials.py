@@ -54,7 +54,7 @@ class Credential:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret texts, longest first, including the part of authorization headers after the scheme."""
+        """Return the texts to mask, longest first: all secret values, and the part of headers after the scheme."""
         texts = {*self.headers.values(), *self.environment.values(), self.client_secret} - {""}
         texts |= {text.split(" ", 1)[1] for text in texts if " " in text}
         return tuple(sorted(texts, key=len, reverse=True))
