@@ -126,7 +126,7 @@ def make_owner_namer(path: Path) -> Callable[[str], str]:
 
 
 def read_sound_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys in the file. Raises ``SettingsError`` if the file is broken or a key contradicts itself."""
+    """Return the API keys in the file. Raises ``SettingsError`` if the file is broken or a key's rights conflict."""
     keys = read_keys(path)
     problems = [(key.name, problem) for key in keys if (problem := explain_contradiction(key))]
     if problems:

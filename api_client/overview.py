@@ -64,7 +64,7 @@ class Overview:
         return total.asked_again / total.turns if total.turns else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the overview as a JSON-ready dict that contains no texts of users."""
+        """Return the overview as a JSON-ready dict. Of a user's message, it contains only the beginning."""
         lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "suspended", "crashed")}
         return {
             **{each.name: getattr(self, each.name) for each in fields(self)},

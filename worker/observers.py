@@ -61,7 +61,7 @@ class ObserverFeed:
                 await turns.confirm_batch(batch)
 
     async def leave(self) -> None:
-        """Do nothing, because another process continues from the stored position."""
+        """Do nothing when this process stops, because another process continues from the stored position."""
 
     async def _acquire_role(self, name: str) -> bool:
         key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.await_reply

@@ -108,7 +108,10 @@ def list_spending(stored: Mapping[str, int], budgets: Mapping[str, float], day: 
 
 
 def highest_shares(spent: Iterable[BudgetSpending]) -> dict[str, float]:
-    """Return the highest spent share for each budget in the settings, where 1.0 is the whole limit."""
+    """Return how much of its limit is spent, for each budget in the settings, as a share (1.0: all of it).
+
+    A budget such as ``owner:*`` holds for several owners; the owner with the highest share counts.
+    """
     shares: dict[str, float] = {}
     for each in spent:
         shares[each.budget] = max(shares.get(each.budget, 0.0), each.share)

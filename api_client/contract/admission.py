@@ -29,7 +29,7 @@ class Admission:
     setting: ClassVar[str]
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Check a turn and return its request, possibly completed. Raise a ``HelixError`` to refuse the turn."""
+        """Check a turn and return its request, perhaps with added fields. Raise a ``HelixError`` to refuse the turn."""
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:

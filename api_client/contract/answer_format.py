@@ -50,7 +50,7 @@ class AnswerFormat:
         return request.with_attachment(RESPONSE_FORMAT, {"schema": self.schema, "given": self.given})
 
     def add_instruction(self, text: str) -> str:
-        """Return the user's message, followed by the demand for JSON that matches this schema."""
+        """Return the user's message, followed by the instruction to answer with JSON that matches this schema."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return (
             f"{text}\n\nAnswer with one JSON value that matches this JSON Schema, and with nothing else: no other text,"
@@ -66,7 +66,7 @@ class AnswerFormat:
 
 
 def add_format(request: TurnRequest, prompt: str) -> tuple[str, tuple[dict[str, str], ...]]:
-    """Return a run's prompt and conversation, with the demand for JSON added to the user's message.
+    """Return a run's prompt and conversation, with the instruction to answer with JSON in the user's message.
 
     ``prompt`` is the user's message, or feedback to an answer.
     """

@@ -78,7 +78,7 @@ _TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 
 def check_decision(kind: str, note: str, text: str, decision_id: str = "") -> None:
-    """Check the format of a decision's parts. Raises ``BadRequest`` naming the invalid part."""
+    """Check the format of a decision's fields. Raises ``BadRequest``, which names the invalid field."""
     if not _WORD.fullmatch(kind):
         raise BadRequest(f"decision must be a word such as {', '.join(DecisionKind)}", param="decision")
     if decision_id and not _ID.fullmatch(decision_id):

@@ -72,7 +72,7 @@ class SessionBusy(HelixError):
 
 
 class NotAdmitted(HelixError):
-    """Raised when an admission check refuses a turn. ``seconds`` is the delay before a retry, 0 for never.
+    """Raised when an admission check refuses a turn. ``seconds`` is the delay before a retry (0: a retry is useless).
 
     ``kind`` names what was exhausted, in a word; ``resets_at`` is when there is room again at the latest, in seconds
     since the epoch, 0 if unknown.

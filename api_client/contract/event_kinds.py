@@ -15,7 +15,7 @@ from api_client.contract.turn_error import TurnError
 
 
 class EventKind:
-    """Base class of event kinds. A kind has a name, and a version that rises with incompatible changes."""
+    """Base class for the content of events. Each kind has a name, and a version raised by incompatible changes."""
 
     __slots__ = ()
     KIND: ClassVar[str]
@@ -23,7 +23,7 @@ class EventKind:
 
 
 class HoldEvent(EventKind):
-    """Base class of events that say that a capability holds a turn back or lets it continue.
+    """Base class for events about something that holds a turn back, such as a pause, or about its end.
 
     ``clean`` makes a text fit for one line. ``BAR`` is kind and meaning of the bar that begins on the turn's chart;
     empty if the turn waits for a worker.
@@ -43,7 +43,7 @@ class HoldEvent(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnQueued(EventKind):
-    """The turn is stored and waits. ``position`` counts the session's turns before it."""
+    """Reports that the turn is stored and waits. ``position`` counts the session's turns before it."""
 
     KIND = "turn.queued"
     position: int
@@ -51,7 +51,7 @@ class TurnQueued(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(EventKind):
-    """The agent starts working on an attempt."""
+    """Reports that the agent starts working on an attempt."""
 
     KIND = "attempt.started"
     attempt: int
@@ -62,7 +62,7 @@ class AttemptStarted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOutput(EventKind):
-    """The agent has written a piece of its answer, which is a draft until the attempt is accepted."""
+    """Carries a piece of the agent's answer, which is a draft until the attempt is accepted."""
 
     KIND = "attempt.output"
     attempt: int
@@ -71,7 +71,7 @@ class AttemptOutput(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReset(EventKind):
-    """The attempt's draft so far is void, and the agent starts its text again."""
+    """Withdraws the attempt's draft, because the agent writes its answer anew."""
 
     KIND = "attempt.reset"
     attempt: int
@@ -80,7 +80,7 @@ class AttemptReset(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptTool(EventKind):
-    """The agent uses a tool. With ``server``, the call went through the tool gateway and has ended."""
+    """Reports that the agent uses a tool. With ``server``, the call went through the tool gateway and has ended."""
 
     KIND = "attempt.tool"
     attempt: int
@@ -92,7 +92,7 @@ class AttemptTool(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptNote(EventKind):
-    """A remark about the attempt that is worth showing in a status line."""
+    """Carries a remark about the attempt for a status line."""
 
     KIND = "attempt.note"
     attempt: int
@@ -101,7 +101,7 @@ class AttemptNote(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCompleted(EventKind):
-    """The agent has ended. ``usage``, if reported, has input_tokens, output_tokens and cost_usd."""
+    """Reports that the agent has ended. ``usage``, if known, has input_tokens, output_tokens and cost_usd."""
 
     KIND = "attempt.completed"
     attempt: int
@@ -112,7 +112,7 @@ class AttemptCompleted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateChecked(EventKind):
-    """A quality gate was run, or was skipped for the reason ``skipped``."""
+    """Reports that a quality gate was run, or was skipped for the reason ``skipped``."""
 
     KIND = "gate.checked"
     attempt: int
@@ -124,7 +124,7 @@ class GateChecked(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierStarted(EventKind):
-    """An independent agent starts to verify the output."""
+    """Reports that an independent agent starts to verify the output."""
 
     KIND = "verifier.started"
     attempt: int
@@ -133,7 +133,7 @@ class VerifierStarted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierJudged(EventKind):
-    """The independent agent has given its verdict."""
+    """Reports the verdict of the independent agent that verified the output."""
 
     KIND = "verifier.judged"
     attempt: int
@@ -145,7 +145,7 @@ class VerifierJudged(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAccepted(EventKind):
-    """The answer is accepted by all active validators. ``issues`` are warnings."""
+    """Reports that all active validators accept the answer. ``issues`` are warnings."""
 
     KIND = "attempt.accepted"
     attempt: int
@@ -154,7 +154,7 @@ class AttemptAccepted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRejected(EventKind):
-    """Validators found errors, so the draft is withdrawn."""
+    """Withdraws the draft, because validators found errors."""
 
     KIND = "attempt.rejected"
     attempt: int
@@ -163,7 +163,7 @@ class AttemptRejected(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost(EventKind):
-    """The worker died, froze or handed the attempt over, so the draft is withdrawn."""
+    """Withdraws the draft, because the worker died, froze or handed the attempt over."""
 
     KIND = "attempt.lost"
     attempt: int
@@ -175,7 +175,7 @@ class AttemptLost(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRetrying(EventKind):
-    """The agent runs again for a ``reason``: rejected, incomplete, transient, decided or model (another ``model``)."""
+    """Reports that the agent runs again. ``reason`` is rejected, incomplete, transient, decided or model (a change)."""
 
     KIND = "turn.retrying"
     attempt: int
@@ -190,7 +190,7 @@ class TurnRetrying(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFallback(EventKind):
-    """A fallback tries to repair the best answer."""
+    """Reports that a fallback tries to repair the best answer."""
 
     KIND = "turn.fallback"
     attempt: int
@@ -199,7 +199,7 @@ class TurnFallback(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnMended(EventKind):
-    """The fallback has changed the answer. ``fixed`` lists the issues that it repaired."""
+    """Reports that the fallback changed the answer. ``fixed`` lists the issues that it repaired."""
 
     KIND = "turn.mended"
     attempt: int
@@ -211,7 +211,7 @@ class TurnMended(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEscalated(EventKind):
-    """The turn's attempts have failed, so another ``model`` (``stage`` 1) or a person (``stage`` 2) is asked."""
+    """Reports that another ``model`` (``stage`` 1) or a person (``stage`` 2) is asked, because all attempts failed."""
 
     KIND = "turn.escalated"
     attempt: int
@@ -223,7 +223,7 @@ class TurnEscalated(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSuspended(EventKind):
-    """The turn waits for an answer to ``interruption``: a question, who may answer, a time limit, a default."""
+    """Reports that the turn waits for an answer to ``interruption``: question, who may answer, time limit, default."""
 
     KIND = "turn.suspended"
     attempt: int
@@ -234,7 +234,7 @@ class TurnSuspended(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDecided(EventKind):
-    """A person decided, or the time limit passed without a decision."""
+    """Reports that a person decided, or that the time limit passed without a decision."""
 
     KIND = "turn.decided"
     attempt: int
@@ -246,7 +246,7 @@ class TurnDecided(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStopping(EventKind):
-    """The turn was asked to stop, and its agent is being ended."""
+    """Reports that the turn was asked to stop, and that its agent is being ended."""
 
     KIND = "turn.stopping"
     reason: str
@@ -254,7 +254,7 @@ class TurnStopping(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(EventKind):
-    """The turn has finished; this is its last event. ``markers`` are the positions of the answer's step markers."""
+    """Reports the end of the turn, as its last event. ``markers`` are the positions of the answer's step markers."""
 
     KIND = "turn.finished"
     outcome: str
@@ -278,7 +278,7 @@ class LogReset(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
-    """An event of a kind or version that a newer program wrote. Readers skip it."""
+    """Stands for an event of a kind or version that this program does not know. Readers skip it."""
 
     KIND: str
     data: Mapping[str, Any]

@@ -28,7 +28,7 @@ class _LineScanner:
         self.held = ""  # lines that may end inside a marker, with their line ends
 
     def add_line(self, line: str) -> list[tuple[str, bool]]:
-        """Add a line. Return the lines that are now complete, each with True if it is code or a quote."""
+        """Add a line. Return the lines that are now complete, each with a flag that says if it is code or a quote."""
         line = self.held + line
         if self._may_continue(line):
             self.held = f"{line}\n"
@@ -52,7 +52,7 @@ class _LineScanner:
 
 
 def fence_after(fence: str, line: str) -> tuple[str, bool]:
-    """Return the code fence that is open after ``line``, and True if the line is code or a quote."""
+    """Return the code fence that is still open after ``line``, and whether the line is code or a quote."""
     match = _FENCE.match(line)
     if fence:
         closes = match and match[1].startswith(fence) and not match[2].strip()

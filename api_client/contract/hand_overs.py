@@ -15,10 +15,10 @@ _BECAUSE = {
 
 
 def is_hand_over(during: str) -> bool:
-    """Return True if a worker gave an attempt back deliberately, instead of dying or freezing."""
+    """Return True if the stored reason ``during`` says that a worker gave an attempt back instead of dying."""
     return during not in {"running", "validating", ""}
 
 
 def describe_hand_over(during: str) -> str:
-    """Describe a hand-over for operators, such as ``handed over: its worker was stopped``."""
+    """Describe a hand-over with the stored reason ``during``, such as ``handed over: its worker was stopped``."""
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"

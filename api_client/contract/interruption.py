@@ -28,7 +28,7 @@ class Answerer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """A question that suspends a turn until it is answered, and later the answer.
+    """A question that suspends a turn until it is answered, together with the answer once there is one.
 
     Attributes:
         kind: name of the kind of question; see ``api_client/interruptions``.

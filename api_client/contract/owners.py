@@ -25,10 +25,10 @@ def owner_of_user(owner: str, user: str) -> str:
     return _hash_owner(b"helix-owner-user", f"{owner}\0{user}")
 
 
-def parse_owner(said: str) -> str:
+def parse_owner(text: str) -> str:
     """Convert an operator's input (a key's name, an owner id, or a displayed owner) to an owner id."""
-    last = said.rpartition("/")[2]
-    return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
+    last = text.rpartition("/")[2]
+    return last if _HASH.fullmatch(last) else text if text in {"", LOCAL_OWNER} else owner_of_name(text)
 
 
 def format_owner(owner: str, holder: str) -> str:

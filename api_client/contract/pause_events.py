@@ -16,7 +16,7 @@ _say = partial(translate_from, load_word_table(__file__))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPaused(HoldEvent):
-    """A pause (of a model, queue, key or owner), a breaker or a limit holds the turn back until ``until`` (0: open)."""
+    """Reports that a pause, a circuit breaker or a rate limit holds the turn back until ``until`` (0: no known end)."""
 
     KIND = "turn.paused"
     BAR = ("pause", "is paused")
@@ -38,7 +38,7 @@ class TurnPaused(HoldEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResumed(HoldEvent):
-    """The pause that held the turn back is over."""
+    """Reports that nothing holds the turn back any longer."""
 
     KIND = "turn.resumed"
 

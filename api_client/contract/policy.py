@@ -100,7 +100,7 @@ class AppliesTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """A rule in a policy file: a check of answers, and the reactions to its errors.
+    """A rule in a policy file: how answers are checked, and what happens if the check finds errors.
 
     Attributes:
         rule: a rule with options, a built-in validator, or an installed package's validator.
@@ -133,7 +133,7 @@ class PolicyRule:
 
     @property
     def reaction_words(self) -> str:
-        """Describe in words what follows from errors that this rule finds."""
+        """Describe in words what happens when this rule finds errors."""
         return ", ".join(map(str, self.order)) if self.decides else "shadow"
 
     @property

@@ -32,7 +32,7 @@ _PARTIAL_TAG = re.compile(
 
 
 class _Form(NamedTuple):
-    """A form of reasoning at the start of a text: its opening, the beginnings of openings, and its closing.
+    """Notation of reasoning at the start of a text: its opening, possible beginnings of openings, and its closing.
 
     An author may write the words of an uncertain form too: it is removed only if it is closed and text follows.
     """
@@ -136,7 +136,10 @@ class ReasoningFilter:
         return self._run(piece, final=False)
 
     def close(self, piece: str = "") -> str:
-        """Add the last piece of the text, and return the rest of the answer like ``feed``."""
+        """Add the last piece of the text, and return the part of the answer that was not returned before.
+
+        If ``voids`` grew, the returned text replaces everything returned before.
+        """
         return self._run(piece, final=True)
 
     def _run(self, piece: str, *, final: bool) -> str:

@@ -13,7 +13,8 @@ WAIT_SECONDS = 3_600.0
 def ask_to_sign_in(server: str, host: str, who: str, more: Mapping[str, str]) -> Interruption:
     """Build the question that suspends a turn until a person has signed in to a server, or refuses to.
 
-    ``host`` is where the person signs in, ``who`` who may, and ``more`` what else the asker needs to know.
+    ``host`` is the host name of the sign-in page, ``who`` an ``Answerer``, and ``more`` further data of the question.
+
     """
     asked = {"server": server, "host": host, **more}
     return Interruption(kind=TOOL_SIGN_IN, asked=asked, reason=TOOL_SIGN_IN, who=who, wait_seconds=WAIT_SECONDS)

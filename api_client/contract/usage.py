@@ -14,7 +14,7 @@ _MOST_USED = 1e12
 
 @checked_frozen(slots=True, kw_only=True)
 class Usage:
-    """The tokens and US dollars that an agent run, or a rule that asked models, used."""
+    """The tokens and the US dollars spent by an agent run, or by a validation rule that asks a model."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -20,7 +20,7 @@ _SWEEP = Path(__file__).with_name("lua") / "sweep.lua"
 async def clear(
     store: Store, *, dry_run: bool, events: float | None = None, attempts: float | None = None
 ) -> dict[str, int]:
-    """Delete finished turns' data that is older than the given retention. Return how many of each kind were deleted.
+    """Delete data of finished turns that is older than the given retention. Return the number of deletions by kind.
 
     ``events`` and ``attempts`` are seconds after the turn's end; None means as long as the record. May be killed and
     repeated. Raises the errors of ``Store.send_command``.

@@ -193,7 +193,7 @@ class TurnLists:
         return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
 
     async def read_attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
-        """Return by turn id when each turn's current attempt began (seconds since the epoch, 0 if not yet)."""
+        """Return the start time of each turn's current attempt by turn id, in epoch seconds (0 if not started)."""
         turns = list(turns)
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:

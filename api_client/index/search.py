@@ -89,7 +89,7 @@ class Search:
 
     @property
     def stored_text(self) -> str:
-        """Return the longest part of the searched text that the store can look for: lower-case ASCII, as JSON."""
+        """Return the longest ASCII part of the text to search for, in lower case and escaped as in a JSON string."""
         parts = [json.dumps(part)[1:-1].lower() for part in re.findall(r"[ -~]+", self.text.casefold())]
         return max(parts, key=len, default="")
 
@@ -128,7 +128,7 @@ class Cursor(NamedTuple):
 
 
 def hide_turn(place: Cursor, found: Sequence[Turn], after: Cursor | None, *, oldest_first: bool) -> Cursor:
-    """Return a position for the next page that names no finished turn except the last one in ``found``.
+    """Return the position ``place`` without a finished turn's id, unless it is that of the last turn in ``found``.
 
     The page after it looks again at turns that finished in the same millisecond as the turn at ``place``. The position
     is ``after``, where this page began, if the page got no further than that millisecond.

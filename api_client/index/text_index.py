@@ -39,7 +39,7 @@ class Segment(NamedTuple):
 
 
 class SearchPeriod(NamedTuple):
-    """A period to search, in milliseconds, both ends included.
+    """A period to search, from its first to its last millisecond since the epoch (inclusive).
 
     ``segments`` has a bit for each indexed turn, which is set if the turn may match. Without segments, any turn may.
     """

@@ -35,7 +35,7 @@ class TextIndexer:
             await self.extend()
 
     async def leave(self) -> None:
-        """Do nothing, because another process continues."""
+        """Do nothing when this process stops, because the other workers keep the index up to date."""
 
     async def extend(self) -> None:
         """Add finished turns to the index, as segments of at least ``SEGMENT_TURNS`` turns. Idempotent."""

@@ -19,7 +19,7 @@ class EscalationAdmission(Admission):
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request, with the default escalation attached if the turn may need one.
+        """Return the request, with the default escalation (who is asked if all attempts fail) if one may be needed.
 
         Raises ``BadRequest`` if the escalation names an unknown model or breaks a limit.
         """

@@ -20,7 +20,7 @@ class ToolSignInQuestion(QuestionKind):
     name = TOOL_SIGN_IN
 
     def show_question(self, interruption: Interruption, locale: str) -> QuestionView:
-        """Return the question as shown to a person, whose yes leads to the sign-in."""
+        """Return the question as shown to a person. The choice to sign in leads to the sign-in page."""
         names = {name: escape_invisible(str(interruption.asked.get(name, ""))) for name in ("server", "host")}
 
         def say(word: str) -> str:

@@ -19,26 +19,27 @@ _KNOWN_SECONDS = 300.0
 
 
 class AuthorizationServer:
-    """An authorization server that the settings name. Methods raise ``SignInRefused``, also for an invalid answer."""
+    """A client of an OAuth authorization server. Methods raise ``SignInRefused``, also for an invalid response."""
 
     def __init__(self, issuer: str, setting: str, documents: Sequence[str], endpoints: Sequence[str]) -> None:
-        """Remember where the server is.
+        """Create a client, without connecting to the server.
 
-        ``setting`` names the issuer's setting, ``documents`` are the addresses of its metadata, of which the first one
-        that exists counts, and ``endpoints`` are the keys of metadata that must be secure addresses.
+        ``setting`` is the name of the issuer's setting, for error messages. ``documents`` are possible addresses of the
+        server's metadata; the first one that exists counts. ``endpoints`` are the metadata keys that must be secure
+        addresses.
         """
         self.issuer, self._setting, self._documents, self._endpoints = issuer, setting, documents, endpoints
         self._known: tuple[float, dict[str, Any]] = (float("-inf"), {})
 
     async def discover(self) -> dict[str, Any]:
-        """Return the server's metadata, at most some minutes old."""
+        """Return the server's metadata, which is cached for a few minutes."""
         at, document = self._known
         if time.monotonic() - at < _KNOWN_SECONDS:
             return document
         document = await self._read_metadata()
         if document.get("issuer") != self.issuer:
-            said = f"it calls itself {str(document.get('issuer'))[:200]!r}, and {self._setting} is {self.issuer!r}"
-            raise SignInRefused(f"the provider is another one: {said}")
+            described = f"it calls itself {str(document.get('issuer'))[:200]!r}, and {self._setting} is {self.issuer!r}"
+            raise SignInRefused(f"the provider is another one: {described}")
         for name in self._endpoints:
             try:
                 parse_secure_address(str(document.get(name, "")).partition("?")[0])
@@ -60,17 +61,17 @@ class AuthorizationServer:
         return await self.send_request("GET", last)
 
     async def build_address(self, query: Mapping[str, str], verifier: str) -> str:
-        """Return the address where a person agrees, for a code that only the holder of ``verifier`` can use."""
+        """Return the URL at which a person grants access. The resulting code is valid only with ``verifier`` (PKCE)."""
         digest = hashlib.sha256(verifier.encode()).digest()
         proof = {
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
         }
-        place = (await self.discover())["authorization_endpoint"]
-        return extend_address(place, {"response_type": "code", **query, **proof})
+        endpoint = (await self.discover())["authorization_endpoint"]
+        return extend_address(endpoint, {"response_type": "code", **query, **proof})
 
     async def read_code(self, answer: Mapping[str, str]) -> str:
-        """Return the code in the query with which the server sent a browser back. The caller has checked its state."""
+        """Return the authorization code from the query of the server's redirect, whose ``state`` has been checked."""
         document = await self.discover()
         sent = answer.get("iss", "" if document.get("authorization_response_iss_parameter_supported") else None)
         if sent not in {None, self.issuer}:  # RFC 9207
@@ -80,7 +81,7 @@ class AuthorizationServer:
         return answer["code"]
 
     async def request_tokens(self, form: Mapping[str, str], client_id: str, secret: str) -> dict[str, Any]:
-        """Send a form to the token endpoint as this client, and return the answer. A public client has no secret."""
+        """Request tokens as this client, and return the server's response. Public clients have no secret."""
         document, form, basic = await self.discover(), dict(form), None
         methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         if secret and "client_secret_basic" in methods:
@@ -90,7 +91,7 @@ class AuthorizationServer:
         return await self.send_request("POST", document["token_endpoint"], data=form, auth=basic)
 
     async def send_request(self, method: str, address: str, **more: Any) -> dict[str, Any]:
-        """Send a request and return the JSON object of its answer. Follows no redirect."""
+        """Send a request and return the JSON object in the response. Redirects are not followed."""
         import httpx2  # an extra, and few relays need it
 
         try:
@@ -98,18 +99,18 @@ class AuthorizationServer:
                 answer = await http.request(method, address, headers={"accept": "application/json"}, **more)
             data = answer.json()
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
-            place = address.partition("?")[0]
-            raise SignInRefused(f"the provider cannot be reached at {place}: {type(error).__name__}") from error
+            endpoint = address.partition("?")[0]
+            raise SignInRefused(f"the provider cannot be reached at {endpoint}: {type(error).__name__}") from error
         except ValueError:
             data = None
         if answer.status_code not in {200, 201} or not isinstance(data, dict):
             code = str(data.get("error", ""))[:60] if isinstance(data, dict) else ""
             why = code if isinstance(data, dict) else "without a JSON object"
-            said = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
-            raise SignInRefused(said, code=code, status=answer.status_code)
+            message = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
+            raise SignInRefused(message, code=code, status=answer.status_code)
         return data
 
 
 def extend_address(address: str, query: Mapping[str, str]) -> str:
-    """Return the address with more parameters in its query."""
+    """Return an address with further query parameters."""
     return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"

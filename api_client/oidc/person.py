@@ -72,8 +72,10 @@ def read_person(claims: Mapping[str, Any], settings: Settings) -> SignedInPerson
     listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     groups = tuple(group for group in settings.oidc_rights if group in listed)
     if not groups:
-        said = "none of your groups" if listed else f"the claim {settings.oidc_groups_claim!r} names no group, so none"
-        raise SignInRefused(f"you are signed in there, but {said} has access here: ask an operator")
+        missing = (
+            "none of your groups" if listed else f"the claim {settings.oidc_groups_claim!r} names no group, so none"
+        )
+        raise SignInRefused(f"you are signed in there, but {missing} has access here: ask an operator")
     owner, claim = f"oidc:{claims['sub']}", settings.oidc_owner_claim
     if claim:
         owner = claims.get(claim, "")

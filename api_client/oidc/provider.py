@@ -54,8 +54,8 @@ class OidcProvider:
     async def build_sign_out_address(self) -> str:
         """Return the URL for signing out at the provider, or our own sign-in page if the provider has no such URL."""
         query = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{self._pages}/sign-in"}
-        place = (await self.discover()).get("end_session_endpoint")
-        return extend_address(place, query) if place else "/sign-in"
+        endpoint = (await self.discover()).get("end_session_endpoint")
+        return extend_address(endpoint, query) if endpoint else "/sign-in"
 
     async def finish_sign_in(self, answer: Mapping[str, str], pending: PendingSignIn) -> SignedInPerson:
         """Exchange the provider's authorization code for an id token, and return the person that the token names.

@@ -39,7 +39,7 @@ class PolicyChoice(Admission):
         self._settings, self.policies, self.flows = settings, policies, flows
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request completed with the rules and limits of its policy file."""
+        """Check a turn, and return its request with the rules and limits of its policy file filled in."""
         request = turn.request
         if self.policies.named:  # the flow version may determine the policy
             request = self.policies.complete_request(await self.flows.assign_flow(request))

@@ -1,4 +1,4 @@
-"""The call log of turns in the store: a row for each tool call that passed the tool gateway, and the results."""
+"""Reads the log of tool calls that passed the tool gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from api_client.store import Store
 
 
 class CallLogKeys(KeyNames):
-    """Names the Redis keys of the call log."""
+    """Names the Redis keys of the tool calls' log."""
 
     #: Hash: the turn's record, whose token is compared.
     record = named_keys("turn:")
@@ -23,12 +23,12 @@ class CallLogKeys(KeyNames):
 
 
 class GatewayCalls:
-    """Reads the log of turns' tool calls."""
+    """Reads the tool calls that agents made through the tool gateway."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._keys = store, CallLogKeys(store.namespace)
 
     async def read_calls(self, turn_id: str) -> list[CallRow]:
-        """Return the tool calls of a turn in order. Raises ``StoreUnavailable``."""
+        """Return a turn's tool calls in the order in which they were made. Raises ``StoreUnavailable``."""
         found = await self._store.read_hash(self._keys.calls(turn_id))
         return [CallRow.from_dict(json.loads(text)) for _, text in sorted(found.items())]

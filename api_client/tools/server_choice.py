@@ -1,4 +1,4 @@
-"""The MCP servers that a turn may use: by the settings' blocks, and by the names in its request."""
+"""Chooses the MCP servers that a turn may use: those that the settings allow, limited to those that it requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOL_SERVERS = "tool_servers"
 
 
 def list_usable(settings: Settings, request: TurnRequest, model: str) -> list[str]:
-    """Return the names of the servers that a turn may use while this model works on it."""
+    """Return the names of the MCP servers that a turn may use while the model ``model`` works on it."""
     named = request.attached.get(TOOL_SERVERS)
     return [name for name in _list_allowed(settings, request, model) if named is None or name in named]
 
@@ -31,12 +31,15 @@ def check_names(named: Iterable[str], known: Collection[str]) -> None:
 
 
 def read_tool_servers(named: Sequence[str]) -> dict[str, Any]:
-    """Return what a request carries for the servers named on the command line; an empty name alone means none."""
+    """Return the request field that limits a turn to the MCP servers named on the command line.
+
+    A single empty name allows no server. Without names there is no field, and the settings alone decide.
+    """
     return {TOOL_SERVERS: [name for name in dict.fromkeys(named) if name]} if named else {}
 
 
 class ToolChoice(Admission):
-    """Refuses requests that name a server that their model, key or owner may not use."""
+    """Refuses requests for MCP servers that the request's model, API key or owner may not use."""
 
     setting = "tools_settings"
 

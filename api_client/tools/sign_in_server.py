@@ -1,4 +1,4 @@
-"""MCP servers to which people sign in with accounts of their own: blocks ``[tools.NAME]`` with ``oauth.sign_in``."""
+"""MCP servers to which each person signs in with an account: blocks ``[tools.NAME]`` with ``oauth.sign_in``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _ENDPOINTS = ("authorization_endpoint", "token_endpoint")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInServer:
-    """An MCP server to which people sign in.
+    """An MCP server that agents use with the accounts of people, who sign in to it.
 
     Attributes:
-        url: the server's address, for which tokens are asked (RFC 8707).
-        credentials: name under which tokens, and the secret of a client that has one, are stored.
-        client_id: the client at the issuer; empty to register one at each sign-in (RFC 7591).
-        who: who may sign in for an owner: a person signed in here, or also the holder of the chat's link.
+        url: the server's address, for which tokens are requested (RFC 8707).
+        credentials: name under which the tokens and the client's secret, if any, are stored.
+        issuer: the authorization server.
+        client_id: id of our client at the issuer; empty to register a client at each sign-in (RFC 7591).
+        who: an ``Answerer``: only people signed in to our pages may sign in, or also whoever has the chat's link.
     """
 
     name: str
@@ -35,7 +36,7 @@ class SignInServer:
 
     @classmethod
     def from_block(cls, name: str, block: Mapping[str, Any]) -> SignInServer | None:
-        """Create a server from its block of the settings file, or return None if nobody signs in to it."""
+        """Create a server from its block of the settings file, or return None if the server needs no sign-in."""
         oauth = block.get("oauth") or {}
         if not oauth.get("sign_in"):
             return None
@@ -51,11 +52,11 @@ class SignInServer:
 
     @property
     def issuer_host(self) -> str:
-        """Return the host at which people sign in."""
+        """Return the host name of the page on which people sign in."""
         return urlsplit(self.issuer).netloc
 
     def open_issuer(self) -> AuthorizationServer:
-        """Return a client of the server's issuer."""
+        """Return a client for the authorization server that issues the tokens for this MCP server."""
         parts = urlsplit(self.issuer)
         path = parts.path.rstrip("/")
         documents = [  # RFC 8414, section 3.1, and OpenID Connect Discovery
@@ -66,6 +67,6 @@ class SignInServer:
 
 
 def find_sign_in_server(settings: Settings, name: str) -> SignInServer | None:
-    """Return the MCP server with this name, or None if there is none to which people sign in."""
+    """Return the MCP server with this name, or None if it does not exist or needs no sign-in."""
     block = settings.tools_settings.get(name)
     return SignInServer.from_block(name, block) if block else None

@@ -1,4 +1,4 @@
-"""Grants of people who signed in to an MCP server: tokens, encrypted under the owner's name, and their renewal."""
+"""Stores and renews the OAuth tokens of people who signed in to an MCP server."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 
 
 class GrantKeys(KeyNames):
-    """Names the Redis keys of renewals that are under way."""
+    """Names the Redis keys that reserve the renewal of a token for one process."""
 
-    #: String: who renews the token; expires.
+    #: String: nonce of the renewal in progress; expires.
     renewal = named_keys("tool_grants:renewal:", hashed=True)
 
 
 class GrantEnded(Exception):
-    """Raised when there is no valid grant, so that the person has to sign in (again)."""
+    """Raised when a person has no valid grant for an MCP server and must sign in, perhaps again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolGrant:
-    """The tokens of one sign-in, with the client that got them.
+    """The OAuth tokens that a person granted for an MCP server, and the OAuth client that received them.
 
     Attributes:
-        issuer, resource: where the tokens are from, and the server that they are for; they go nowhere else.
-        sign_in: id of the sign-in, which renewals keep.
-        expires_at: when the access token ends, in seconds since the epoch; 0 if nobody said.
+        issuer, resource: the authorization server that issued the tokens, and the MCP server for which they are valid.
+        sign_in: id of the sign-in, which renewals do not change.
+        expires_at: when the access token expires, in seconds since the epoch; 0 if unknown.
     """
 
     access_token: str = field(repr=False)
@@ -55,82 +55,86 @@ class ToolGrant:
     expires_at: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that are not empty, as they are stored."""
+        """Return the non-empty fields as a dictionary for the store."""
         return {name: value for name, value in asdict(self).items() if value}
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret texts."""
+        """Return the texts to mask wherever they might be shown: the tokens and the client's secret."""
         return tuple(filter(None, (self.access_token, self.refresh_token, self.client_secret)))
 
     @property
     def has_expired(self) -> bool:
-        """Return True if the access token has ended, or ends now."""
+        """Return True if the access token has expired or is about to expire."""
         return bool(self.expires_at) and time.time() > self.expires_at - _EARLY_SECONDS
 
 
-def read_tokens(answer: Mapping[str, Any], before: ToolGrant) -> ToolGrant:
-    """Return a grant with the tokens of an issuer's answer. What the answer leaves out stays as it was before.
+def read_tokens(response: Mapping[str, Any], before: ToolGrant) -> ToolGrant:
+    """Return a copy of a grant with the tokens in an issuer's response. Values missing there stay unchanged.
 
-    Raises ``SignInRefused`` if the answer has no usable token.
+    Raises ``SignInRefused`` if the response has no usable token.
     """
-    token, refresh = answer.get("access_token"), answer.get("refresh_token", before.refresh_token)
-    if str(answer.get("token_type", "")).lower() != "bearer" or not isinstance(refresh, str):
+    token, refresh = response.get("access_token"), response.get("refresh_token", before.refresh_token)
+    if str(response.get("token_type", "")).lower() != "bearer" or not isinstance(refresh, str):
         raise SignInRefused("the provider gave no bearer token")
     if not isinstance(token, str) or not 0 < len(token) + len(refresh) <= _MOST_CHARS:
         raise SignInRefused("the provider gave no usable token")
     if not token.isascii() or not token.isprintable():
         raise SignInRefused("the provider's token is no text for a header")
-    seconds = answer.get("expires_in")
+    seconds = response.get("expires_in")
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < 10**9
     ends = time.time() + float(seconds or 0) if known else 0.0
     return replace(before, access_token=token, refresh_token=refresh, expires_at=ends)
 
 
 class ToolGrants:
-    """Reads, stores and renews the grants of people. Methods raise ``StoreUnavailable`` and ``SettingsError``."""
+    """Stores the grants with which agents may use MCP servers on people's behalf, and renews their tokens.
+
+    An empty owner stands for the grant that all owners without one of their own share. Methods raise
+    ``StoreUnavailable`` and ``SettingsError``.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store, self._secrets, self._keys = store, SecretStore(store), GrantKeys(store.namespace)
 
     async def write_grant(self, server: SignInServer, owner: str, grant: ToolGrant) -> None:
-        """Store an owner's new grant in place of an earlier one. An empty owner is the installation."""
+        """Store a new grant of an owner for a server, replacing an earlier one."""
         await self._secrets.write_secret(_make_secret_id(server, owner), grant.to_dict())
 
     async def find_grant(self, server: SignInServer, owner: str) -> tuple[ToolGrant, str]:
-        """Return the owner's grant, or else the installation's, and whose it is. Raises ``GrantEnded`` for none."""
+        """Return the owner's grant or else the shared grant, with its owner. Raises ``GrantEnded`` if there is none."""
         for each in dict.fromkeys((owner, "")):
             if grant := await self._read_grant(server, each):
                 return grant, each
         raise GrantEnded
 
     async def renew_grant(self, server: SignInServer, owner: str, used: ToolGrant) -> ToolGrant:
-        """Return a grant with another token than the used one, which the server refused or which has ended.
+        """Return a grant with a new access token. The token in ``used`` has expired or was refused by the server.
 
-        Of all processes one asks the issuer, because many issuers accept a refresh token only once. Raises
-        ``GrantEnded``, or ``SignInRefused`` if the issuer does not answer as it should.
+        Only one process at a time asks the issuer, because many issuers accept a refresh token only once. Raises
+        ``GrantEnded``, or ``SignInRefused`` if the issuer gives no usable response.
         """
         secret_id = _make_secret_id(server, owner)
-        key, own = self._keys.renewal(secret_id.field), secrets.token_hex(8)
+        key, nonce = self._keys.renewal(secret_id.field), secrets.token_hex(8)
         until = time.monotonic() + _RENEWAL_SECONDS
         while time.monotonic() < until:
-            mine = await self._store.send_command("SET", key, own, "NX", "EX", _RENEWAL_SECONDS)
+            reserved = await self._store.send_command("SET", key, nonce, "NX", "EX", _RENEWAL_SECONDS)
             try:
                 grant = await self._read_grant(server, owner)
                 if grant is None:
                     raise GrantEnded
                 if grant.access_token != used.access_token:
                     return grant
-                if mine:
+                if reserved:
                     return await self._ask_issuer(server, secret_id, grant)
             finally:
-                if mine:
-                    await self._store.send_command("EVAL", _RELEASE, 1, key, own)
+                if reserved:
+                    await self._store.send_command("EVAL", _RELEASE, 1, key, nonce)
             await asyncio.sleep(_LOOK_SECONDS)
         raise SignInRefused("another process has not renewed the token in time")
 
     async def _ask_issuer(self, server: SignInServer, secret_id: SecretId, grant: ToolGrant) -> ToolGrant:
-        """Use the refresh token. A grant that the issuer has ended is deleted."""
+        """Exchange the refresh token for a new grant, and store it. A grant that the issuer has ended is deleted."""
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
         try:
             if not grant.refresh_token:

@@ -1,4 +1,4 @@
-"""Sign-in to MCP servers: authorization code with PKCE, from the way there to the stored grant."""
+"""Sign-in to MCP servers with OAuth: an authorization code with PKCE is exchanged for tokens, which are stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_CLIENT_CHARS = 4_096
 
 
 class ToolSignInKeys(KeyNames):
-    """Names the Redis keys of sign-ins that have begun."""
+    """Names the Redis keys of unfinished sign-ins."""
 
     #: String: the sign-in that the holder of a cookie began, encrypted; expires.
     pending = named_keys("tool_sign_in:", hashed=True)
@@ -34,13 +34,14 @@ class ToolSignInKeys(KeyNames):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingToolSignIn:
-    """A sign-in that has begun, for one owner and server.
+    """An unfinished sign-in of an owner to an MCP server.
 
     Attributes:
-        owner: whose turns will use the tokens; empty for everybody's.
+        owner: owner of the turns that will use the tokens; empty for all owners.
         issuer, resource: the server's issuer and address when the sign-in began.
-        turn_id, suspended_ms: the turn that waits for the sign-in, and its question.
-        by: who began it. with_link: by the link of a chat, so that there is no page to go back to.
+        turn_id, suspended_ms: the turn that waits for the sign-in, and when it began to wait.
+        by: name of the person who began the sign-in, for the audit log.
+        with_link: the person used the link in a chat, and may not see the turn's page.
     """
 
     server: str
@@ -58,15 +59,15 @@ class PendingToolSignIn:
 
 
 def derive_state(cookie: str) -> str:
-    """Return the state that belongs to a cookie. Whoever reads the state cannot make the cookie of it."""
+    """Derive the OAuth parameter ``state`` from a cookie's value, which cannot be computed from the state."""
     return hmac.new(cookie.encode("utf-8", "replace"), b"helix-tool-sign-in", hashlib.sha256).hexdigest()
 
 
 class ToolSignIn:
     """Signs people in to MCP servers.
 
-    Methods raise ``SignInRefused`` with words for the person, ``StoreUnavailable``, and ``SettingsError`` without the
-    file of keys.
+    Methods raise ``SignInRefused`` with a message for the person, ``StoreUnavailable``, or ``SettingsError`` if there
+    is no file of encryption keys.
     """
 
     def __init__(self, store: Store) -> None:
@@ -74,9 +75,9 @@ class ToolSignIn:
         self._settings, self._keys = store.settings, ToolSignInKeys(store.namespace)
 
     async def begin_sign_in(self, server: SignInServer, owner: str, redirect_uri: str, **more: Any) -> tuple[str, str]:
-        """Store a new sign-in. Return the issuer's address for the person, and the cookie for the person's browser.
+        """Start a sign-in. Return the URL of the issuer's page, and the cookie to set in the person's browser.
 
-        ``more`` has the other fields of ``PendingToolSignIn``.
+        ``more`` has further fields of ``PendingToolSignIn``.
         """
         try:
             parse_secure_address(redirect_uri)
@@ -92,9 +93,9 @@ class ToolSignIn:
     async def prepare_sign_in(
         self, server: SignInServer, owner: str, redirect_uri: str, state: str, **more: Any
     ) -> tuple[str, PendingToolSignIn]:
-        """Return the issuer's address for the person, and the sign-in, which the caller keeps.
+        """Return the URL of the issuer's sign-in page, and the new sign-in, which the caller must keep.
 
-        The issuer sends the person back to ``redirect_uri`` with this state. ``more`` is as in ``begin_sign_in``.
+        The issuer redirects the browser to ``redirect_uri`` with ``state``. ``more`` has further fields of the sign-in.
         """
         await self._load_cipher()  # before the person has signed in for nothing
         issuer = server.open_issuer()
@@ -120,11 +121,11 @@ class ToolSignIn:
         return await issuer.build_address(query, pending.verifier), pending
 
     async def finish_sign_in(self, name: str, cookie: str, answer: Mapping[str, str]) -> PendingToolSignIn:
-        """Exchange the code with which a person came back, store the tokens, and return the finished sign-in.
+        """Exchange the code from the issuer's redirect for tokens, store the tokens, and return the finished sign-in.
 
-        ``name`` is the server in the address of the request, ``answer`` the request's query, ``cookie`` what the
-        browser has. Each sign-in can be finished once, and only at its own server's address, so that no issuer gets the
-        code of another one.
+        ``name`` is the server in the redirect's path, ``answer`` the redirect's query, and ``cookie`` the browser's
+        cookie. Each sign-in can be finished once, and only at its own server's path, so that no issuer gets the code of
+        another issuer.
         """
         state = answer.get("state", "")
         if not cookie or not hmac.compare_digest(derive_state(cookie).encode(), state.encode("utf-8", "replace")):
@@ -142,7 +143,7 @@ class ToolSignIn:
         return pending
 
     async def store_grant(self, server: SignInServer, pending: PendingToolSignIn, answer: Mapping[str, str]) -> None:
-        """Exchange the code in the issuer's answer, whose state has been checked, and store the tokens."""
+        """Exchange the code in a redirect's query, whose ``state`` has been checked, for tokens, and store them."""
         issuer = server.open_issuer()
         form = {
             "grant_type": "authorization_code",
@@ -168,19 +169,21 @@ class ToolSignIn:
     async def _find_client(
         self, server: SignInServer, issuer: AuthorizationServer, owner: str, redirect_uri: str
     ) -> tuple[str, str]:
-        """Return id and secret of the client in the settings, or register one for this sign-in."""
+        """Return the id and the secret of the OAuth client in the settings, or register a client for this sign-in."""
         if server.client_id:
             secret_ids = [SecretId(name=server.credentials, owner=each) for each in dict.fromkeys((owner, ""))]
             found = await self._secrets.read_secret(*secret_ids)
             return server.client_id, str(found.value.get("client_secret", "")) if found and found.value else ""
-        place = (await issuer.discover()).get("registration_endpoint")
+        endpoint = (await issuer.discover()).get("registration_endpoint")
         try:
-            parse_secure_address(str(place or ""))
+            parse_secure_address(str(endpoint or ""))
         except ValueError:
-            said = f"its provider registers no clients by itself: an operator sets client_id in [tools.{server.name}]"
-            raise SignInRefused(said) from None
+            message = (
+                f"its provider registers no clients by itself: an operator sets client_id in [tools.{server.name}]"
+            )
+            raise SignInRefused(message) from None
         return _read_registration(
-            await issuer.send_request("POST", str(place), json=_describe_client(server, redirect_uri))
+            await issuer.send_request("POST", str(endpoint), json=_describe_client(server, redirect_uri))
         )
 
 

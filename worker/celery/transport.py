@@ -58,7 +58,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
             self._slots.took(last_used)
 
     def is_stale(self) -> bool:
-        """Return True if the poll in progress must be repeated, because the free slots no longer match its queues."""
+        """Return True if the current poll waits for the wrong queues, because slots were taken or freed meanwhile."""
         wanted = self._wanted() if self.popping else []
         return bool(self.popping) and not (wanted and self.popping.issuperset(wanted))
 

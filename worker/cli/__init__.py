@@ -91,7 +91,7 @@ def _suggest_command(group: str, name: str) -> str:
 @click.version_option(None, "--version", "-V", package_name="helix-turns", prog_name="turns")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Run LLM agents behind a chat; an answer counts only if every rule accepts it.
+    """Run LLM agents behind a chat interface; an answer is accepted only if it passes every rule.
 
     A turn is one message and its one answer. `turns COMMAND --help` explains a command and gives an example.
     """

@@ -62,7 +62,7 @@ def add_subject_options(function: Any) -> Any:
 @build_root_option("Where rules in plain files are looked for.")
 @json_option
 def check(file: str, root: Path, as_json: bool) -> None:
-    """Check a policy FILE (`-` for standard input). Exit code 2 if it is invalid, with every problem.
+    """Check a policy FILE (`-` for standard input). If it is invalid, list every problem and exit with code 2.
 
     Also loads rules in Python files, and lists the entries of `tools` that agents of HELIX_MODELS cannot enforce.
     """

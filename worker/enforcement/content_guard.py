@@ -128,7 +128,7 @@ def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
 def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Return the ``missing`` issues about content that earlier answers had and the text ``after`` still lacks."""
+    """Return those issues about lost content whose content is still missing from the new text ``after``."""
     open_ = {issue.message for issue in missing if issue.code == LOST}
     if not open_:
         return []

@@ -73,7 +73,7 @@ def list_candidates(
     feedback: str = "",
     parts_text: str | None = None,
 ) -> list[MergedAnswer]:
-    """Return the corrected answers that an agent's reply to feedback allows, best first.
+    """Return the possible corrected answers after an agent's reply to feedback, the most promising first.
 
     A reply may replace ``answer``, or correct parts of it. ``errors`` are the errors of ``answer``, ``files`` are texts
     that the agent wrote beside the reply.
@@ -100,7 +100,7 @@ def list_candidates(
 
 
 def _remove_tags(reply: str, feedback: str) -> str:
-    """Return the text inside the only ``<part>`` tags, or "" if there are several. Keep a reply without tags."""
+    """Return the text in a reply's only ``<part>`` element, "" for several elements, or the reply if there is none."""
     tagged_texts = list(find_tagged_texts(reply, feedback).values())
     if not tagged_texts:
         return reply

@@ -70,9 +70,10 @@ class IsolatedValidators(tuple[ResponseValidator, ...]):
 
 
 def run_step_isolated(validators: Sequence[ResponseValidator], texts: Collection[str], step: Callable[[], Any]) -> Any:
-    """Run a step of our own code on these texts. For long texts, use the child process of isolated validators.
+    """Run a function that reads these texts, and return its result. Long texts are read in a child process.
 
-    Raises ``ValidatorFailure`` if the child fails.
+    The child process is that of the validators; without one, the function runs in this process. Raises
+    ``ValidatorFailure`` if the child fails.
     """
     child = validators.child if isinstance(validators, IsolatedValidators) else None
     return child.call_validator(-1, "run_step", (step,)) if child and are_long(texts) else step()
@@ -141,8 +142,8 @@ class ValidatorProcess:
     def call_validator(self, index: int, method: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method of the validator at an index in the child process, and return the method's result.
 
-        The index -1 stands for our own code. Raises ``ValidatorFailure`` if the method raised, timed out or killed the
-        child.
+        The index -1 stands for functions of this package. Raises ``ValidatorFailure`` if the method raised, timed out
+        or killed the child.
         """
         seconds = self._seconds + self._validators[index].patience
         with self._lock:

@@ -147,7 +147,10 @@ def read_finished(folder: Path) -> FinishedRun | None:
 
 
 def read_recording(folder: Path) -> FinishedRun | None:
-    """Return the recorded output of a run, with facts if its end was recorded, or None if nothing was recorded."""
+    """Return the recorded output of a run, or None if nothing was recorded.
+
+    The result's ``facts`` are empty if the recording broke off before the run's end.
+    """
     if found := read_finished(folder):
         return found
     try:

@@ -43,7 +43,7 @@ class SessionRules:
 
 
 def render_rules(rules: SessionRules, workdir: Path, context: Mapping[str, str]) -> str:
-    """Return the text of a session's CLAUDE.md, which tells the agent about the session and the places of its skills.
+    """Return the text of a session's CLAUDE.md, which tells the agent about the session and where to find its skills.
 
     Users' texts are put in code blocks, because the Claude CLI replaces ``@path`` outside of them by a file's content.
     Raises ``SettingsError`` if the template cannot be rendered.

@@ -155,7 +155,10 @@ def sync_while_server_runs(directory: Path, server: int, address: str) -> None:
 
 
 def main(directory: str, command: list[str]) -> None:
-    """Repair the append-only files, start the process that syncs them, and replace this process by the server."""
+    """Repair a Redis server's append-only files, start the process that syncs them, and become the server.
+
+    ``command`` is the server's command line; the files are in ``directory``.
+    """
     try:
         repair_files(Path(directory))
     except OSError as error:

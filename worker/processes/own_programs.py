@@ -50,7 +50,7 @@ def ensure_ready_dir() -> Path:
 
 
 def build_environ(settings: Settings, **more: str) -> dict[str, str]:
-    """Return the environment variables for a new process: this process's variables, with exactly the given settings."""
+    """Return this process's environment variables for a new process, with ``settings`` in place of its own settings."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
     return kept | settings.to_environment() | more

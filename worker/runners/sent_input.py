@@ -25,7 +25,7 @@ class SentInput:
     continues: str = ""
 
     def to_dict(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the input as JSON-ready data, with secrets masked and long texts shortened, oldest messages first."""
+        """Return the input as JSON-ready data, with secrets masked. If it is too long, older messages are cut."""
         left = MOST_CHARS
         kept: list[dict[str, str]] = []
         for message in reversed(self.messages):

@@ -184,7 +184,7 @@ class Engine:
         return True
 
     async def leave_task(self, name: str, kwargs: Mapping[str, Any]) -> None:
-        """Leave a turn to other workers, because no package installed here can carry out the task."""
+        """Leave a turn's task ``name`` to other workers, because no package installed here can carry it out."""
         unknown = UnknownTask(ChainTask(name, int(kwargs["attempt"])))
         await self._ledger.refuse_unknown_task(str(kwargs["turn_id"]), str(kwargs["session_id"]), unknown)
 
@@ -230,7 +230,7 @@ class Engine:
         self.loop.run_and_wait(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return True if this worker takes messages: not if its machine is sick or it was told to pause or end."""
+        """Return True if this worker takes messages: its machine is healthy, and nobody told it to pause or to stop."""
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey_order(self, order: str) -> bool:

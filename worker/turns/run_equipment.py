@@ -80,7 +80,7 @@ class RunControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquipmentContext:
-    """The facts and functions about a run that run equipment may use.
+    """The data and functions of a run that its equipment, such as a tool gateway, may use.
 
     Attributes:
         token: the lease's fencing token; commands to the store must compare it.

@@ -51,7 +51,7 @@ class TaskReport(Protocol):
 
     @property
     def task_id(self) -> str:
-        """Return the id of the Celery task, or an empty string if nobody watches the task."""
+        """Return the id of the Celery task, or an empty string if its progress is not shown to operators."""
         return ""
 
     def start_task(self, words: str) -> None:
@@ -71,7 +71,7 @@ class TaskReport(Protocol):
 
 
 class NoTaskReport(TaskReport):
-    """A task report that shows nothing, for tasks that no operator watches."""
+    """A task report that shows nothing, for tasks whose progress no operator can see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _TurnContext:
 
 
 class TurnService:
-    """Carries out the tasks of turns in a worker's event loop: claims turns, works, and stores the results."""
+    """Carries out the Celery tasks of turns in an event loop: claims a turn, does the task, stores the result."""
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts

@@ -51,7 +51,7 @@ class Slots:
         return self._next.order_queues(list(filter(self.count_free, queues)))
 
     def queues_to_poll(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues to poll now: none for a moment if only the validation queue has free slots."""
+        """Return the queues to poll now. The validation queue alone is returned only after a short delay."""
         order = self.order_queues(queues) if self.is_open() else []
         if len(queues) <= 1 or not order:
             return order

@@ -33,7 +33,7 @@ def _list_runners(settings: Settings) -> list[Runner]:
 
 
 class WarmAgents:
-    """Keeps the store informed about the idle agents of this process."""
+    """Keeps the store's records of this process's idle agents up to date."""
 
     def __init__(
         self,

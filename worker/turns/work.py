@@ -45,7 +45,7 @@ class TurnWork:
         return session_directory(settings.sessions_dir, turn.request.session_id)
 
     async def start(self, parts: EngineParts, lease: Lease) -> Transition | None:
-        """Return a transition that ends the turn before its first run, or None to run the agent."""
+        """Check a turn before its first run. Return the transition that ends it at once, or None to run the agent."""
         return None
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:

@@ -13,7 +13,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def number_parser(low: float, high: float) -> Callable[[str], float]:
-    """Return a parser for numbers from ``low`` to ``high``, both included."""
+    """Return a parser for numbers from ``low`` to ``high`` (inclusive)."""
 
     def parse_number(value: str) -> float:
         try:
@@ -28,7 +28,7 @@ def number_parser(low: float, high: float) -> Callable[[str], float]:
 
 
 def integer_parser(low: int, high: int) -> Callable[[str], int]:
-    """Return a parser for whole numbers from ``low`` to ``high``, both included."""
+    """Return a parser for whole numbers from ``low`` to ``high`` (inclusive)."""
 
     def parse_integer(value: str) -> int:
         if not (value.isascii() and value.isdecimal() and low <= int(value) <= high):

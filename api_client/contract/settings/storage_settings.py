@@ -65,7 +65,7 @@ class Storage(SettingsGroup):
     day_metrics_seconds: float = declare_constant(400 * 86_400.0, "How long counters by the day are kept.")
 
     def find_problems(self) -> Iterator[str]:
-        """Yield messages about the addresses of broker and store, such as a missing password."""
+        """Yield a message for each problem with the broker's or the store's address, such as a missing password."""
         yield from super().find_problems()
         if is_cluster_address(self.broker_url or self.store_url):
             yield (

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSettings(SettingsGroup):
-    """Settings of tools: the MCP servers that agents may use, by name, and the file of keys for their credentials."""
+    """Settings for tools: the MCP servers that agents may use, and the file of keys that encrypt their credentials."""
 
     secrets_key_file: str = declare_setting(
         "", parse_path, "The keys that encrypt `turns secrets`; none: HELIX_ROOT/.helix/secrets.key."

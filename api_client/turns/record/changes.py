@@ -293,9 +293,9 @@ class TurnCommands:
         return self._build_command("reap", turn_id, session_id, read, {"may_take": int(may_take)})
 
     def queue_turn(self, turn_id: str, session_id: str, values: dict[str, Word]) -> Command[str]:
-        """Build the command that puts a turn's first run into the fair queue. Its result is a word of ``enqueue.lua``.
+        """Build the command that puts a turn's first run into the fair queue. The command returns a status word.
 
-        After ``begun`` the caller announces the task. ``values`` are made by ``build_enqueue_arguments``.
+        After the status ``begun``, the caller announces the task. ``values`` are made by ``build_enqueue_arguments``.
         """
         return self._build_command("enqueue", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 

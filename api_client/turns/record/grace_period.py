@@ -28,7 +28,7 @@ class ClockComparison:
         self.jumped_back = False
 
     def forget_last(self) -> None:
-        """Discard the last comparison, so that clock changes during idle times are ignored."""
+        """Forget the last reading of both clocks, so that clock changes during idle times are ignored."""
         self._last = None
         self.jumped_back = False
 

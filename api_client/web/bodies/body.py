@@ -117,7 +117,7 @@ class _BodyMemory:
             del self.bytes_by_owner[body.owner]
 
     def make_room(self, body: _BodyBuffer, size: int) -> bool:
-        """Return True if memory has room for ``size`` more bytes of a body. May refuse another owner's body."""
+        """Return True if ``size`` more bytes of a body fit into memory. May refuse bodies of owners who use more."""
         mine = self.bytes_by_owner[body.owner] + size
         if mine > (MAX_READING_BYTES // 2 if body.owner else MAX_READING_BYTES):
             return False

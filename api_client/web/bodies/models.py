@@ -65,7 +65,7 @@ class StreamOptions(Body):
 
 @with_added_fields
 class AnswerBody(Body):
-    """Base class for the bodies of requests for an answer."""
+    """Base class for the JSON bodies of requests that start a turn, such as chat completions."""
 
     CONVERSATION_FIELD: ClassVar[str]
     TEXT_TYPES: ClassVar[tuple[str, ...]]

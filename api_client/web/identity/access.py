@@ -208,14 +208,14 @@ def _default_limits() -> OwnerLimits:
     )
 
 
-def find_signed_in(said: str, relay: Relay) -> Caller | None:
-    """Return the caller of a sign-in: the person whom a provider named, or else the holder of the key with this hash.
+def find_signed_in(identity: str, relay: Relay) -> Caller | None:
+    """Return the caller who is signed in as ``identity``: an encoded ``SignedInPerson``, or the hash of an API key.
 
     Returns None if the person or key has no right any longer.
     """
-    person = SignedInPerson.from_text(said)
+    person = SignedInPerson.from_text(identity)
     if person is None:
-        return find_holder(said, relay)
+        return find_holder(identity, relay)
     right, owner = person.find_right(relay.settings), owner_of_name(person.owner)
     operator, limits = right == "operator", _default_limits()
     caller = Caller(owner=owner, is_operator=operator, may_read_metrics=operator, limits=limits, person=person.subject)

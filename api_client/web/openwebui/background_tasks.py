@@ -136,7 +136,7 @@ def detect_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
 
 
 def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
-    """Return the answer to a background request in the form that its sender expects, or '' for an unknown kind."""
+    """Return a built-in answer to a chat client's request for a title, tags or the like, or '' for an unknown kind."""
     answer = _ANSWER_MAKERS.get(kind)
     return answer(messages[-1]["content"]) if answer else ""
 

@@ -16,7 +16,10 @@ from api_client.web.relay.relay import Relay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """A capability's addition to a page: the ``PART`` of a module in ``page_parts``, optionally with a ``router``."""
+    """An optional part of a page, such as a turn's tool calls: its templates, and the function that reads their values.
+
+    A module in ``page_parts`` declares its part as ``PART``, and may have a ``router`` for further pages.
+    """
 
     page: str
     templates: Mapping[str, str]

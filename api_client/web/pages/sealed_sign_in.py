@@ -17,9 +17,10 @@ _KIND, _PREFIX = "sign-in", "sealed."
 
 
 async def seal_sign_in(relay: Relay, who: str) -> str:
-    """Return a token that signs a browser in as ``who`` (``SignIns``), without a record in the store.
+    """Return a signed token that keeps a browser signed in without a record in the store.
 
-    Raises ``StoreUnavailable``, also if the store accepts no writes and never had a key of links.
+    ``who`` is the hash of an API key, or an encoded person. Raises ``StoreUnavailable``, also if the store accepts no
+    writes and has no key for signing links.
     """
     until = int(time.time()) + SEALED_SECONDS
     return f"{_PREFIX}{who}.{until}.{await relay.client.links.sign_link(_KIND, who, until=until)}"

@@ -61,7 +61,7 @@ async def show_model(model: str, relay: CurrentRelay, holder: CurrentKeyHolder) 
     "/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi_operation(TurnBody)
 )
 async def complete_chat(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Answer a conversation. The turn continues even if the client disconnects."""
+    """Reply to a conversation. The turn continues even if the client disconnects."""
     ask = await read_request(request, relay, caller)
     if ask.background_kind:
         await require_rate(relay, caller)

@@ -54,7 +54,7 @@ StartingAfterParameter = Annotated[int | None, Query(ge=0, le=10**9)]
 
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi_operation(ResponseBody))
 async def create_response(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Answer a conversation. The client may ask for a stream, or for a response that runs in the background."""
+    """Reply to a conversation. The client may ask for a stream, or for a response that runs in the background."""
     chat_request = await read_request(request, relay, caller, "responses", read_response_request)
     if chat_request.background_kind:
         await require_rate(relay, caller)

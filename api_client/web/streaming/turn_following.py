@@ -139,7 +139,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 async def _wait_first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
-    """Wait for a task and return its result.
+    """Wait until a task ends, the relay stops, or the client disconnects. Return the task's result.
 
     Raises ``RelayStopping`` or ``ClientDisconnect`` if the relay stops or the client disconnects first.
     """

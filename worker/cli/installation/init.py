@@ -89,7 +89,7 @@ def init(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Write a small settings file (ROOT/.helix/helix.toml), ask the agent once, and say what to do next.
+    """Write a small settings file (ROOT/.helix/helix.toml), test the agent with a message, and say what to do next.
 
     On a terminal, asks for missing options and before it replaces a file. Exit code 1 if the agent did not
     answer.

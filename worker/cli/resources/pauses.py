@@ -93,7 +93,10 @@ async def _has_running_turns(client: TurnsClient, begun: Pause) -> bool:
 @click.option("--all", "everything", is_flag=True, help="End every pause, and close every breaker.")
 @json_option
 def end(what: str | None, name: str, everything: bool, as_json: bool) -> None:
-    """End a pause or a service's limit; for a model, also close its circuit breaker. Exit code 1 if there was none."""
+    """End a pause or the wait for a service's rate limit; for a model, also close its circuit breaker.
+
+    Exit code 1 if nothing was paused.
+    """
     if everything == bool(what):
         raise click.UsageError("name what to resume, or --all")
     ended: list[str]

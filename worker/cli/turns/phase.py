@@ -25,7 +25,7 @@ from worker.verification.phases_file import load_phases, resolve_phases_file
 
 @click.group()
 def phase() -> None:
-    """Run and list the phases of a phases.yaml, whose output is verified (docs/WORKFLOW-SYSTEM.md)."""
+    """Run and list phases: tasks in a phases.yaml, each with verified output (docs/WORKFLOW-SYSTEM.md)."""
 
 
 @phase.command(epilog="Example: turns phase run plans/phases.yaml --watch")

@@ -56,7 +56,7 @@ def parse_fence_part(part: str) -> tuple[str, int] | None:
 
 
 def lines_part(first: int, last: int) -> str:
-    """Return the part name that feedback uses for a range of lines, both included and counted from 1."""
+    """Return the name that feedback uses for the lines from ``first`` to ``last``, which are counted from 1."""
     return f"{_LINES}{first}-{last}"
 
 

@@ -135,7 +135,7 @@ class Part:
 
 
 def can_replace_directly(part: str, answer: str) -> bool:
-    """Return True if a part can be replaced as plain text, without regard to the structure of ADRs."""
+    """Return True if a part of an answer can be replaced without parsing the answer as an ADR."""
     if section_title(part):
         return not parse_document(answer).adrs
     if fence := parse_fence_part(part):

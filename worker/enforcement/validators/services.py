@@ -56,7 +56,7 @@ class ModelReply:
 
 
 class RuleServices(Protocol):
-    """Interface for running programs and asking models in rules."""
+    """Interface through which rules run programs and ask language models."""
 
     def run_program(self, program: ValidationProgram) -> ProgramResult:
         """Run a program and return its result. Raises ``CannotRun`` if there is no sandbox or a limit is exceeded."""

@@ -66,7 +66,7 @@ class FlowGuard:
         self.name, self.seconds = "flow-guard", _LOOK_SECONDS if self._bounds else 0.0
 
     async def leave(self) -> None:
-        """Do nothing, because another process takes over within seconds."""
+        """Do nothing when this process stops, because another process takes over within seconds."""
 
     async def poll(self) -> None:
         """Check the failure rate of every flow version, and roll back versions above their limit."""

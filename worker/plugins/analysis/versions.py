@@ -24,7 +24,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTurn:
-    """A finished turn as input of the comparison, with its duration and its cost in US dollars."""
+    """The data of a finished turn that a comparison of flow versions needs: result, duration, cost in US dollars."""
 
     session_id: str
     flow: str

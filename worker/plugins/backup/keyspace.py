@@ -65,7 +65,10 @@ def explain_missing_server(settings: Settings, dump_head: bytes) -> str:
 
 
 def _try_servers(head: bytes) -> Iterator[tuple[ServerBinary, str, bytes]]:
-    """Yield each installed server with its name and a sample key, which is empty if the server cannot read the dump."""
+    """Yield each installed Redis server with its name and a key that it dumped, empty if it cannot read the backup.
+
+    ``head`` has the first bytes of the backup, which name the format.
+    """
     for server in find_servers():
         with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
             (empty := Path(folder) / "empty.rdb").write_bytes(head + _END)

@@ -31,7 +31,7 @@ class _NoStore:
 
 @contextlib.asynccontextmanager
 async def open_gateway(order: Order, kind: str) -> AsyncIterator[Order]:
-    """Yield the run's order with access to an MCP server that misbehaves. ``kind`` says how, as in ``tool_server``."""
+    """Open a tool gateway to an MCP server that misbehaves as ``kind`` says, and yield the run's order with access."""
     from worker.plugins.tools.gateway_process import GatewayServer  # needs the MCP SDK
     from worker.plugins.tools.upstream_pool import UpstreamPool
 

@@ -34,7 +34,7 @@ class _ConnectionCut(Exception):
 
 
 class StubService:
-    """A fake model service, used as a context manager, which answers an agent's calls from a script.
+    """A fake model service that answers an agent's calls from a script. Use it as a context manager.
 
     Each model call gets the next reply; the last reply repeats. With ``tools``, calls without tools are side calls and
     are answered normally.
@@ -119,7 +119,7 @@ class StubService:
 
 
 def _write_summary(asked: str) -> str:
-    """Return the summary inside each kind of tags that the request mentions, or without tags if it mentions none."""
+    """Return the stub's summary of a conversation, enclosed in each XML tag that the request mentions, if any."""
     tags = dict.fromkeys(_TAG.findall(asked))
     return "\n".join(f"<{tag}>{SUMMARY}</{tag}>" for tag in tags) or SUMMARY
 

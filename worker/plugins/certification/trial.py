@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def reason(self) -> str:
-        """Return the reason for the verdict, or which condition of the tested situation the agent did not meet."""
+        """Return the reason for the runner's verdict, or a note that the tested situation did not arise in this run."""
         ended = self.result.completion
         skipped = not self.applies and ended.verdict is Verdict.COMPLETE
         return f"not seen: {self.situation.needs}" if skipped else ended.reason
@@ -95,27 +95,27 @@ class Trial:
         return completion.kind.value if completion.kind else completion.verdict.value
 
     def is_falsely_complete(self, complete: bool) -> bool:
-        """Return True if a verdict of "complete" would be wrong, because the answer is damaged or truncated."""
+        """Return True if the verdict is ``complete`` although the answer is damaged or truncated."""
         return complete and (self.situation.truth == "broken" or not self.is_whole)
 
     def is_lost(self, complete: bool) -> bool:
-        """Return True if a verdict would wrongly reject a complete answer."""
+        """Return True if the verdict is not ``complete`` although the agent gave its whole answer."""
         return self.situation.truth == "whole" and self.applies and not complete
 
     @property
     def has_true_end(self) -> bool:
-        """Return True if the agent certainly ended normally, with its whole answer."""
+        """Return True if the agent is known to have ended normally, after its whole answer."""
         here = self.situation
         return self.applies and (here.truth == "whole" or (here.truth == "open" and self.is_whole and not here.around))
 
     @property
     def certifiable(self) -> bool:
-        """Return True if the trial may count: the model proxy saw all of the agent's calls, or the agent made none."""
+        """Return True if the trial may count, because the model proxy saw every model call that the agent made."""
         return not self.calls or bool((self.evidence.get("model_calls") or {}).get("certifiable"))
 
     @property
     def problem(self) -> str:
-        """Describe the error in the runner's verdict. Return an empty string for a right verdict."""
+        """Describe what went wrong in this trial, or return an empty string if the trial succeeded."""
         if self.is_falsely_complete(self.judged_complete):
             return "taken for complete falsely"
         if self.is_lost(self.judged_complete):

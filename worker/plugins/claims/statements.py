@@ -25,7 +25,7 @@ MOST_STATEMENTS, MOST_CHARS = 200, 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkStatement:
-    """A statement of an answer about the agent's work, such as "all tests pass".
+    """A statement in an answer about the agent's own work, such as "all tests pass".
 
     Attributes:
         what: the path, the command, or the identifier of a record in another system.

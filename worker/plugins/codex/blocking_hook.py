@@ -30,7 +30,7 @@ _BLOCK = 2
 
 
 def call_arguments(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return the arguments of a tool call, extended by its working folder and the paths of a patch."""
+    """Return a tool call's arguments, plus its working folder (if not ``folder``) and the paths that it patches."""
     given = dict(call["tool_input"])
     if call.get("cwd") and os.path.realpath(call["cwd"]) != os.path.realpath(folder):
         given["cwd"] = call["cwd"]

@@ -227,7 +227,10 @@ class CodexRunner(ProgramRunner):
         return find_question(run.order, _clean_text(asks.get("tool")), asks["arguments"]) if asks else None
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command and mounts that start Codex. Write the input file of the tool hook."""
+        """Return the command that runs Codex, and the mounts for its sandbox.
+
+        If the policy has rules for tool calls, write them to the file that Codex's hook reads before each call.
+        """
         if run.order.tools is None:
             return super().build_command(run)
         orders = run.home / _ORDERS

@@ -43,7 +43,7 @@ def notifications(settings: Settings) -> Iterator[Finding]:
 
 
 def report_outbox(waiting: list[OutboxEntry], given_up: list[OutboxEntry]) -> Finding:
-    """Report how many notifications wait to be sent, and how many were given up after too many tries."""
+    """Report how many notifications are waiting to be sent, and how many were abandoned after too many attempts."""
     failing = [entry for entry in waiting if entry.error]
     if given_up:
         said = f"{count_noun(len(given_up), 'notification')} given up after a day, the last one: {given_up[0].error}"

@@ -140,7 +140,7 @@ class ProgramRunner(ProcessRunner):
         return option.partition(":")[2]
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the program that the option names. Raises ``DeclarationError``."""
+        """Return the agent program named in ``option``, such as ``opencode:MODEL``. Raises ``DeclarationError``."""
         raise NotImplementedError
 
     def find_config_problem(self, option: str, settings: Settings) -> str:

@@ -83,7 +83,10 @@ class PythonRunner(ProgramRunner):
         return json.dumps({**given, "context": _build_context(run, model, state)}).encode()
 
     def _split_option(self, option: str) -> tuple[str, str, str]:
-        """Return the module, function and model of an option, which omits the module if the runner has a fixed one."""
+        """Split an option ``MODULE:FUNCTION:MODEL`` into its three parts.
+
+        A runner for a fixed module expects ``FUNCTION:MODEL``.
+        """
         names = [*([self._module] if self._module else []), *option.split(":"), "", ""]
         return names[0], names[1], names[2]
 

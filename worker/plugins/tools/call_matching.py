@@ -18,7 +18,7 @@ def _may_be_executed(row: CallRow) -> bool:
 
 
 def find_known_deliveries(rows: Sequence[CallRow], continues: int) -> frozenset[int]:
-    """Return the deliveries whose results an agent remembers, because its session continues that of ``continues``."""
+    """Return the deliveries whose tool results the agent remembers, if its session continues that of ``continues``."""
     known = set[int]()
     before = {row.delivery: row.continues for row in rows}
     while continues:
@@ -44,13 +44,13 @@ def find_recorded_call(
 
 
 def was_unknown(rows: Sequence[CallRow], call: CallRow) -> bool:
-    """Return True if the agent has learned in this run that the outcome of an equal write is unknown."""
+    """Return True if this run's agent was already told that the outcome of an equal write is unknown."""
     told = {(row.delivery, row.digest) for row in rows if row.state is CallState.UNKNOWN}
     return not call.read_only and (call.delivery, call.digest) in told
 
 
 def _is_lost(row: CallRow, call: CallRow, known: Collection[int]) -> bool:
-    """Return True if the agent may not know a call's result, because delivery, gateway or connection ended."""
+    """Return True if the agent may not know a call's result, because its delivery, gateway or connection ended."""
     if row.delivery == call.delivery:
         return row.unseen or (row.gateway != call.gateway and row.state is CallState.BEGUN)
     return row.unseen or row.delivery not in known or row.state is CallState.BEGUN

@@ -107,7 +107,7 @@ def _value_at(path: str, arguments: Any) -> Any:
 
 
 def _fits(value: Any, wanted: Any, allows: bool) -> bool:
-    """Return True if a value meets a rule's condition. Values of other types meet only restrictive rules."""
+    """Return True if a value meets a rule's condition. A value of another type meets only restrictive ones."""
     if isinstance(wanted, Mapping) or _is_number(wanted):
         limits = wanted if isinstance(wanted, Mapping) else {"min": wanted, "max": wanted}
         return _is_within(value, limits, allows) if _is_number(value) else not allows

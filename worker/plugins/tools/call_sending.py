@@ -31,7 +31,7 @@ _MOST_COST = 10_000
 async def send_call(
     upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall, row: CallRow, locale: str
 ) -> tuple[CallRow, CallToolResult, SignInRequired | None]:
-    """Send a call. Return its row with the outcome, the result for the agent, and whether a person must sign in first.
+    """Send a tool call. Return its log row with the outcome, the result for the agent, and any sign-in needed first.
 
     No error of the server is raised.
     """
@@ -57,7 +57,7 @@ async def send_call(
 
 
 async def _send_in_session(upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall) -> CallToolResult:
-    """Send a call. If the server no longer knows the session, send the call once more in a new one."""
+    """Send a tool call. If the server no longer knows the session, send the call once more in a new session."""
     try:
         return await session.call_tool(call.tool, call.arguments)
     except SessionGone:

@@ -21,7 +21,7 @@ class RunFenced(Exception):
 
 
 class CallStore(GatewayCalls):
-    """Reads and writes the log of tool calls of turns."""
+    """Writes tool calls to the logs of their turns, and reads recorded results."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

@@ -54,20 +54,20 @@ class Credential:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret texts, longest first, including the part of authorization headers after the scheme."""
+        """Return the texts to mask, longest first: all secret values, and the part of headers after the scheme."""
         texts = {*self.headers.values(), *self.environment.values(), self.client_secret} - {""}
         texts |= {text.split(" ", 1)[1] for text in texts if " " in text}
         return tuple(sorted(texts, key=len, reverse=True))
 
 
 class StoredCredentials:
-    """Reads the credentials that ``turns secrets`` stored."""
+    """Reads the MCP servers' credentials that the command ``turns secrets`` stored."""
 
     def __init__(self, secrets: SecretStore) -> None:
         self._secrets = secrets
 
     async def read_credential(self, name: str, owner: str) -> Credential:
-        """Return the owner's credential with this name, or else the installation's.
+        """Return the owner's credential with this name, or else the one that all owners share.
 
         Raises ``SettingsError`` or ``StoreUnavailable``.
         """

@@ -107,7 +107,7 @@ class _RunHandler:
         return [{name: row[name] for name in _EVIDENCE if row[name] not in (False, 0)} for row in rows]
 
     def log_calls(self) -> ToolCallLog:
-        """Return the log of the run's calls that were made or answered by a recorded result."""
+        """Return the log of the run's tool calls, without calls that were denied or that wait for a person."""
         rows = [row for row in self._rows if row.state not in {CallState.ASKED, CallState.DENIED}]
         calls = tuple(
             ToolCall(

@@ -180,7 +180,7 @@ class GatewayRun:
                 await asyncio.wait_for(self._ended.wait(), _HELD_SECONDS)
 
     async def _ask_to_sign_in(self, server: ToolServer) -> CallToolResult:
-        """Ask the person to sign in to a server, unless nobody can be asked or the person has refused to."""
+        """Ask the person to sign in to a server, unless nobody can be asked or the person has refused."""
         async with self._deciding:
             if self._ended.is_set() or self._asked.is_set() or server.sign_in is None:
                 return self._say("ended")
@@ -220,7 +220,11 @@ class GatewayRun:
     async def _answer_without_call(
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
-        """Return a call's result, or its row if it must be made now or an earlier call's recorded result answers it."""
+        """Return the result of a tool call that is denied or must wait for a person, or the row of any other call.
+
+        A row in state ``RECORDED`` names an earlier call whose result answers this call. Otherwise the call must be
+        sent now, and its row has been written.
+        """
         equal = [each for each in self._rows.values() if each.digest == row.digest]
         left = {name for name, gone in self._gone.items() if gone.is_set()}
         rows = [replace(each, unseen=True) if each.name in left else each for each in equal] if left else equal
@@ -280,7 +284,7 @@ class GatewayRun:
         return self._say("waits")
 
     async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
-        """Send a call whose row is written, and write its outcome. Raises ``SignInRequired``."""
+        """Send a tool call that is already in the log, and log its outcome. Raises ``SignInRequired``."""
         self._running[row.name] = asyncio.Event()
         try:
             row, result, needs = await send_call(self._upstreams, session, call, row, self.spec.locale)

@@ -72,7 +72,7 @@ class GatewayProcess:
             self._await_servers()
 
     def _await_servers(self) -> None:
-        """Wait until the guard has ended all MCP servers of the gateway, which has ended itself."""
+        """Wait until the guard has ended the MCP servers that the ended gateway left behind."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_TO_END)
 

@@ -23,9 +23,10 @@ _TO_END_SECONDS = 45.0
 
 
 def guard_gateway(command: Sequence[str], descriptor: int, worker: int, seconds: float = _TO_END_SECONDS) -> int:
-    """Run a gateway that gets this descriptor, and return its exit code when no process of it is left.
+    """Run a gateway process, and return its exit code once all of the gateway's processes have ended.
 
-    ``worker`` is the id of the parent process, ``seconds`` how long the gateway may outlive it.
+    The gateway inherits ``descriptor``. ``worker`` is the parent's process id, and ``seconds`` how long the gateway may
+    outlive the parent.
     """
     libc, guard = ctypes.CDLL(None), os.getpid()
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # servers whose gateway died become children of this process

@@ -59,7 +59,7 @@ class StoredTokens:
 def authorize_client(
     server: ToolServer, owner: str, client_secret: str, store: SecretStore, secrets: list[str]
 ) -> ClientCredentialsOAuthProvider:
-    """Build the object that adds OAuth tokens to a server's requests.
+    """Build the authentication object that gets OAuth tokens and adds them to the requests sent to a server.
 
     Only the configured issuer gets the client's secret.
     """

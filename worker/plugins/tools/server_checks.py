@@ -71,7 +71,7 @@ async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
 
 
 async def _check_issuer(check: str, server: ToolServer) -> Finding:
-    """Check the issuer of a server to which people sign in, because without a person there are no tools to list."""
+    """Check the sign-in provider of a server whose tools cannot be listed without a person."""
     if server.sign_in is None:
         return Finding(check, "wrong", "nobody can sign in to it", "docs/tools.md, Credentials")
     try:

@@ -1,4 +1,4 @@
-"""Adds the tokens that people granted by a sign-in to the requests to an MCP server, and renews them."""
+"""Authenticates requests to an MCP server with the token of the person who signed in, and renews the token."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class SignInNeeded(OAuthFlowError):
 
 
 class GrantAuth(httpx2.Auth):
-    """Adds the token of a grant to requests. A token that has ended, or that the server refuses, is renewed once."""
+    """Adds a person's access token to requests. A token that expires or that the server refuses is renewed once."""
 
     def __init__(
         self, grants: ToolGrants, server: SignInServer, owner: str, grant: ToolGrant, secrets: list[str]
     ) -> None:
-        """Start with this grant of an owner. ``secrets`` collects each token, so that results can be searched for it.
+        """Start with an owner's grant. Each token is added to ``secrets``, so that it can be masked in results.
 
-        An empty owner is the installation.
+        An empty owner stands for all owners.
         """
         self._grants, self._server, self._owner, self._secrets = grants, server, owner, secrets
         self._grant = self._note_secrets(grant)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request with the token, and once more with a new one if the server answers 401.
+        """Send a request with the token, and once more with a new token if the server responds with 401.
 
-        An answer 401 means that the server has executed nothing. Raises ``OAuthFlowError`` without a valid token.
+        A response of 401 means that the server has executed nothing. Raises ``OAuthFlowError`` without a valid token.
         """
         used = await self._renew(self._grant) if self._grant.has_expired else self._grant
         request.headers["authorization"] = f"Bearer {used.access_token}"

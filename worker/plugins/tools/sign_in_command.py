@@ -47,7 +47,7 @@ def sign_in(server: str, owner: str, as_json: bool) -> None:
 
 
 async def _sign_in(flow: ToolSignIn, server: SignInServer, owner: str) -> None:
-    """Name the page, wait for the browser to come back to a port of this machine, and store the tokens."""
+    """Print the URL of the sign-in page, wait for the browser's redirect to a local port, and store the tokens."""
     came: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
     state = random.token_urlsafe(32)
 

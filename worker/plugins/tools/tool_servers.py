@@ -60,13 +60,13 @@ class ToolServer:
 
     @property
     def sign_in(self) -> SignInServer | None:
-        """Return how people sign in to the server, or None if they do not."""
+        """Return the server's sign-in settings, or None if people do not sign in to it."""
         block = {"url": self.url, "credentials": self.credentials, "oauth": self.oauth}
         return SignInServer.from_block(self.name, block)
 
 
 def choose_servers(settings: Settings, request: TurnRequest, model: str) -> list[ToolServer]:
-    """Return the servers that a turn may use while this model works on it, by name."""
+    """Return the MCP servers that a turn may use while ``model`` works on it, sorted by name."""
     usable = list_usable(settings, request, model)
     return [server for server in list_servers(settings) if server.name in usable]
 

@@ -147,7 +147,7 @@ class UpstreamSession:
         return not self.broken and not (streams and not streams[0].statistics().open_send_streams)
 
     def leave_session(self) -> None:
-        """Send no more calls in this session, and end it after the calls under way."""
+        """Accept no more calls in this session, and end it after the calls in progress."""
         self.broken = True
         if not self._under_way:
             self._ending.set()
@@ -206,7 +206,7 @@ class UpstreamSession:
 
 
 def mask_secrets(secrets: Sequence[str], text: str) -> str:
-    """Return a text without these secrets, which are given longest first."""
+    """Return a text with these secrets masked. Pass the longest secrets first."""
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text

@@ -25,7 +25,7 @@ from worker.runners.sandbox.bubblewrap import SandboxError
 
 
 class _Access(NamedTuple):
-    """The credentials with which an owner uses a server. ``owner`` is whose they are; empty for everybody's."""
+    """The credentials for the use of a server. ``owner`` is empty if all owners share them."""
 
     given: Credential
     owner: str
@@ -36,7 +36,7 @@ class UpstreamPool:
     """Opens sessions on first use. A server with personal credentials has one session per owner."""
 
     def __init__(self, settings: Settings, credentials: StoredCredentials, store: Store | None = None) -> None:
-        """Start without sessions. ``store`` has the OAuth tokens; without it no server gets any."""
+        """Create a pool without sessions. ``store`` has the OAuth tokens; without it, no server gets a token."""
         self._settings, self._credentials = settings, credentials
         self._tokens = SecretStore(store) if store else None
         self._grants = ToolGrants(store) if store else None

@@ -79,7 +79,7 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a cold start reports the reason
 
     def list_wanted_spares(self, since: float) -> list[tuple[float, Order]]:
-        """Return each kind of spare process requested after ``since``: the time, and an order of a fitting run."""
+        """Return the kinds of spare process requested after ``since``: the time of the request, and a sample run."""
         try:
             return list(spare_agent.list_wanted_spares(self._settings, since))
         except OSError:

@@ -91,7 +91,7 @@ def _note_demand(settings: Settings, order: Order) -> None:
 
 
 def list_wanted_spares(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
-    """Yield each kind of spare process requested after ``since``: the time, and an order of a fitting run.
+    """Yield the kinds of spare process requested after ``since``: the time of the request, and a sample run.
 
     Raises ``OSError``.
     """

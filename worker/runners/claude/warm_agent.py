@@ -133,7 +133,7 @@ def new_process_folder(order: Order) -> Path:
 
 
 def order_inside(order: Order, top: Path) -> Order:
-    """Return a copy of the order whose working folder lies in the process folder ``top``."""
+    """Return a copy of a run's order in which the agent works in ``top/work`` and its output is not recorded."""
     return replace(order, directory=top / "work", recorded=False)
 
 

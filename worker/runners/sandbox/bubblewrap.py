@@ -214,9 +214,9 @@ def start_command(argv: Sequence[str], proxy_socket: Path | None, processes: int
     return [*first, *argv]
 
 
-def own_process_ids(made: Isolation) -> frozenset[int]:
-    """Return the ids, inside a sandbox, of the agent and of the sandbox's own processes."""
-    return frozenset({1, 2, 4} if made.cut else {1, 2})
+def own_process_ids(isolation: Isolation) -> frozenset[int]:
+    """Return the process ids that the agent and the sandbox's own processes have inside the sandbox."""
+    return frozenset({1, 2, 4} if isolation.cut else {1, 2})
 
 
 LISTENER_MOUNTS = tuple(SandboxMount(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))

@@ -72,7 +72,7 @@ class ByteStream(asyncio.BufferedProtocol):
             raise ConnectionError("the connection is closed") from self._broke
 
     def send_data(self, data: bytes) -> None:
-        """Send data without waiting. While the peer is too slow, the connection ``source`` stops receiving."""
+        """Send data without waiting. A slow peer pauses ``source``, the connection from which the data comes."""
         if data and self._transport and not self._transport.is_closing():
             self._transport.write(data)
 

@@ -311,7 +311,7 @@ class Guard:
         agent.seen.update(found)
 
     def _find_leftovers(self, mark: str) -> dict[int, str]:
-        """Return the remaining processes of a run and orphaned ones without environment, by process id."""
+        """Return the processes that a run left behind, and orphans of no known run, as process id -> process tag."""
         known = {agent.process.pid for agent in self._agents.values() if agent.is_running} | self._given_up
         known |= self._mounting.keys()
         others = self._agents.keys() - {mark}

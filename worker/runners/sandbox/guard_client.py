@@ -65,7 +65,7 @@ class AgentProcesses:
         recorded: Path | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> AgentProcess:
-        """Start an agent process and return it. If the start fails, the process ends at once with ``AgentExit.error``.
+        """Start an agent process and return it. If that fails, the returned process ends with ``AgentExit.error``.
 
         Args:
             mark: the process tag, ``<turn>.<attempt>.<delivery>``.

@@ -105,9 +105,9 @@ _staged: ContextVar[CertificationStage | None] = ContextVar("staged", default=No
 
 
 @contextlib.contextmanager
-def use_stage(what: CertificationStage) -> Iterator[None]:
-    """Start all runs within the ``with`` block under these conditions for certification."""
-    token = _staged.set(what)
+def use_stage(stage: CertificationStage) -> Iterator[None]:
+    """Apply these certification conditions to all runs that start within the ``with`` block."""
+    token = _staged.set(stage)
     try:
         yield
     finally:

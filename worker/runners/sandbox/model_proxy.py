@@ -187,7 +187,7 @@ class _RunProxy:
                 stream.close()
 
     async def _serve_request(self, client: _HttpPeer) -> bytes | None:
-        """Serve a request. Return what was received of the next one if the connection is kept for it, or None."""
+        """Serve one request. Return the bytes received after it, or None if the connection must be closed."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = await client.read_event()

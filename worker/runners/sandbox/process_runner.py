@@ -43,7 +43,7 @@ class RunReader:
     finished: Callable[[], bool] = lambda: False
 
     def with_launch(self, launch: Launch) -> PreparedRun:
-        """Return a prepared run that starts the launch and uses these callbacks."""
+        """Return a prepared run that starts the agent as ``launch`` describes and uses these callbacks."""
         return PreparedRun(
             launch=launch, take_line=self.take_line, conclude=self.conclude, clear=self.clear, finished=self.finished
         )

@@ -154,7 +154,7 @@ class ProviderForm:
     last: bytes = b""
 
     def find_events(self, lines: bytes) -> list[bytes]:
-        """Return the events that contain one of the patterns ``telling``."""
+        """Return the events in ``lines`` that contain one of this format's patterns ``telling``."""
         found: dict[int, int] = {}
         for words in self.telling:
             at = lines.find(words)
@@ -166,7 +166,7 @@ class ProviderForm:
         return [lines[start : found[start]] for start in sorted(found)]
 
     def find_last_event(self, lines: bytes) -> bytes:
-        """Return the last event that contains the pattern ``last``, or empty bytes if there is none."""
+        """Return the last event in ``lines`` with this format's pattern ``last``, or empty bytes without one."""
         if not self.last or (at := lines.rfind(self.last)) < 0:
             return b""
         return lines[lines.rfind(BLANK, 0, at) + 1 :].lstrip(b"\n").partition(BLANK)[0]

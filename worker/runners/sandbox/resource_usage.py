@@ -42,12 +42,12 @@ class ResourceLimits:
 
     @property
     def most_processes(self) -> int:
-        """Return the kernel's limit of processes, twice our own limit, whose violation gets a clear reason."""
+        """Return the limit of processes to set in the kernel: twice ours, so that our check acts first."""
         return 2 * self.processes
 
     @property
     def most_open_files(self) -> int:
-        """Return the kernel's limit of open files per process, twice our own limit."""
+        """Return the limit of open files per process to set in the kernel: twice our own limit."""
         return 2 * self.open_files
 
     @classmethod

@@ -13,7 +13,7 @@ _MAX_FILE = 2**30
 
 
 def main() -> int:
-    """Set the resource limits, then replace this process by the program named on the command line."""
+    """Set the resource limits, then replace this process with the program named on the command line."""
     os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
     memory = int(sys.argv[1]) * 2**20
     for kind, amount in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, _MAX_FILE), (resource.RLIMIT_CORE, 0)):

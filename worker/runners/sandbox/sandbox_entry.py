@@ -19,7 +19,7 @@ _PIECE = 65_536
 
 
 def main() -> int:
-    """Connect the sandbox to the model proxy, then replace this process by the agent's program."""
+    """Connect the sandbox to the model proxy, then replace this process with the agent's program."""
     proxy_socket, port, processes, *command = sys.argv[1:]
     if proxy_socket:
         _start_forwarder(proxy_socket, int(port))

@@ -21,7 +21,7 @@ PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent
 
 
 class ScriptedRunner(ProcessRunner):
-    """Plays the script named in the order, or a built-in demo script, in an agent process."""
+    """Plays a script in an agent process: a file that the settings name, or a built-in demo script."""
 
     name = "scripted"
 

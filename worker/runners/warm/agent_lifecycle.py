@@ -102,9 +102,9 @@ class SpareRunner(Protocol):
         """Return a digest of the options that a spare process and the run must have in common. May block."""
 
     def list_wanted_spares(self, since: float) -> list[tuple[float, Order]]:
-        """Return each kind of spare process requested after ``since``: the time, and an order of a fitting run.
+        """Return the kinds of spare process requested after ``since``: the time of the request, and a sample run.
 
-        Times are seconds since the epoch. May block.
+        The sample is the order of a run that could use the process. Times are seconds since the epoch. May block.
         """
 
     def open_spare(self, order: Order, part: str, until: float) -> SpareAgent | None:

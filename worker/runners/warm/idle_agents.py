@@ -153,7 +153,7 @@ class IdleAgents:
         return result
 
     def take_agent(self, order: Order, launch_key: str) -> LivingAgent | None:
-        """Remove and return the session's idle process, or None. End a process that cannot answer the order."""
+        """Remove and return the session's idle agent, or None. An idle agent that does not suit the run is closed."""
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
         if living is None or (living.launch_key == launch_key and living.continues(order)):

@@ -128,7 +128,10 @@ def _accept_answer(turn: Turn, attempt: int, text: str) -> Transition:
 
 
 def _grant_attempts(turn: Turn, attempt: int, note: str, shown_attempt: AttemptRecord | None) -> Transition:
-    """Return the transition that runs the agent again with the person's note, for as many attempts as at first."""
+    """Return the transition that runs the agent again with a person's note.
+
+    From here on, the turn has as many attempts as it had at the beginning.
+    """
     issues = (shown_attempt.remaining or shown_attempt.issues) if shown_attempt else ()
     hints = [format_issue(issue) for issue in issues]
     feedback = review_prompt(note, turn.request.locale, hints)

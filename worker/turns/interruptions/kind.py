@@ -38,7 +38,7 @@ class FailedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The turn, the settings and the callbacks with which a kind of interruption prepares the run that resumes a turn.
+    """The turn, the settings and the callbacks needed to prepare the agent run that resumes a suspended turn.
 
     Attributes:
         policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.

@@ -93,7 +93,7 @@ class Lease:
         self._acknowledged = asked_at
 
     def continue_with(self, claim: LeaseClaim) -> None:
-        """Keep this lease for the turn's next task. Claiming that task (``claim``) has also renewed the lease."""
+        """Keep this lease for the turn's next task. ``claim`` is the store's reply, which has renewed the lease."""
         self.claim = claim
         self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left

@@ -70,7 +70,7 @@ class Reaper:
         self._behind = ""
 
     async def leave(self) -> None:
-        """Do nothing, because the reapers of other processes continue."""
+        """Do nothing when this process stops, because the reapers of other processes continue."""
 
     async def poll(self) -> None:
         """Announce again or end the turns that are due, for example because a lease has expired.
@@ -88,7 +88,7 @@ class Reaper:
         await self._ledger.recall_turns()
 
     async def reap_turns(self) -> None:
-        """Handle all turns that are due, unless another process is doing this."""
+        """Handle all turns whose lease, waiting time or deadline has ended, unless another process is doing this."""
         if time.monotonic() < self._steps_back_until:
             return
         looked = await self._calm.register_look() if self._another_looks else None

@@ -136,7 +136,7 @@ class Loop:
 
 
 class _TimedSelector(selectors.DefaultSelector):
-    """A selector that calls ``on_long`` with the seconds whenever the event loop was busy for too long."""
+    """A selector that calls ``on_long`` with a duration in seconds whenever the event loop was busy for too long."""
 
     def __init__(self, on_long: Callable[[float], object]) -> None:
         super().__init__()

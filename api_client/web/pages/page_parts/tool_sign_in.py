@@ -1,6 +1,6 @@
-"""Sign-in to MCP servers: a person begins it at a question, goes to the server's issuer, and comes back.
+"""Pages for the sign-in to an MCP server: it begins at a turn's question, and ends with the provider's redirect.
 
-The way back is bound to the browser by a cookie. What the browser brings back is checked by ``ToolSignIn``.
+A cookie binds the redirect to the browser that began the sign-in. ``ToolSignIn`` checks the redirect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ router = page_router()
 async def begin_on_page(
     request: Request, turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedForm
 ) -> Response:
-    """Begin the sign-in that a turn waits for, for a visitor of the turn's page."""
+    """Start the sign-in to an MCP server for which a turn waits, for a visitor to the turn's page."""
     if visitor.keyless:
         raise token_required_error()
     turn = await relay.client.reader.read_turn(turn_id, owner=visitor.changeable_owner)
@@ -54,7 +54,7 @@ async def begin_on_page(
 async def begin_with_link(
     request: Request, turn_id: str, relay: CurrentRelay, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
-    """Begin the sign-in that a turn waits for, for the holder of the chat's link."""
+    """Start the sign-in to an MCP server for which a turn waits, for whoever opened the signed link in the chat."""
     if not requires_key(relay):
         require_local(request)
     await read_form(request)
@@ -66,7 +66,7 @@ async def begin_with_link(
 
 @router.get(f"{CALLBACK_PATH}/{{server}}")
 async def finish_tool_sign_in(request: Request, server: str, relay: CurrentRelay) -> Response:
-    """Store the tokens of a person who comes back from the issuer of a server, and let the turn continue."""
+    """Handle the redirect after a sign-in to an MCP server: store the tokens, and let the waiting turn continue."""
     if not requires_key(relay):
         require_local(request)
     try:
@@ -111,7 +111,7 @@ async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, 
 
 
 async def _continue_turn(relay: Relay, done: PendingToolSignIn) -> Response:
-    locale, said = relay.settings.locale, "tool_signed_in_on"
+    locale, sentence = relay.settings.locale, "tool_signed_in_on"
     try:
         turn = await relay.client.inbox.decide_turn(
             done.turn_id,
@@ -123,12 +123,12 @@ async def _continue_turn(relay: Relay, done: PendingToolSignIn) -> Response:
         )
         locale = turn.request.locale
     except TurnNotSuspended:
-        said = "tool_signed_in_later"
+        sentence = "tool_signed_in_later"
     return render_page(
         "tool_sign_in.html",
         locale=locale,
         title=translate("tool_signed_in", locale, server=done.server),
-        texts=[translate(said, locale)],
+        texts=[translate(sentence, locale)],
         address="" if done.with_link else f"/turns/{done.turn_id}",
         label=translate("tool_signed_in_back", locale),
     )
