@@ -15,7 +15,7 @@ from api_client.contract.turn_error import TurnError
 
 
 class EventKind:
-    """Base class for the content of events. Each kind has a name, and a version raised by incompatible changes."""
+    """Base class for the content of events. Each kind has a name and a version, which incompatible changes increase."""
 
     __slots__ = ()
     KIND: ClassVar[str]

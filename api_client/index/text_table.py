@@ -20,7 +20,10 @@ _COMPARED = 8
 
 
 def find_rows(text: str) -> list[int]:
-    """Return the numbers of the table rows to read in a search for ``text``. A text under three letters has none."""
+    """Return the numbers of the table rows to read in a search for ``text``.
+
+    For a text under three letters, the list is empty.
+    """
     hashes = _hash_letters(text[:_LONGEST])
     return hashes[:: -(-len(hashes) // _COMPARED)] if hashes else []
 

@@ -66,7 +66,7 @@ class TurnWork:
         session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools, skills=rules.skills)
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-        """Carry out a task that is specific to this kind of work and runs no agent. Return the transition.
+        """Carry out a task without an agent that only turns with this kind of work have. Return the turn's transition.
 
         Raises ``LeaseLost``, or ``SettingsError`` if this worker is not configured for the task.
         """

@@ -68,7 +68,7 @@ def measure_repetition(text: str) -> Repetition:
 
 
 def repeated_percent(text: str) -> int:
-    """Return the repeated share of a text in per cent, or 0 if the share is normal."""
+    """Return how much of a text repeats earlier text, in per cent, or 0 if that is no more than usual in prose."""
     if len(text) < _SHORT and len(_WORD.findall(text)) < MIN_WORDS:  # most answers need no outline for this
         return 0
     found = measure_repetition(text)

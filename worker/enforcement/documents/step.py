@@ -30,7 +30,7 @@ extract_step_from_response = extract_step
 
 
 def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
-    """Return the step of the conversation that an answer names and ``marker`` as the source, or ``unknown`` twice."""
+    """Return the step of the conversation that an answer names, and where the name was found."""
     step = extract_step(text)
     return (step, "marker") if step else (UNKNOWN, "unknown")
 

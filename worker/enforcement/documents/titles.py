@@ -52,7 +52,7 @@ def plain_title(title: str) -> str:
 
 
 def list_title_forms(title: str) -> tuple[str, ...]:
-    """Return the names that a title may stand for, in lower case: whole, without a remark, without a second subject."""
+    """Return the lower-case forms of a title to look up: whole, without a remark in brackets, and its first subject."""
     words = plain_title(title)
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()

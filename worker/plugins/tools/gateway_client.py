@@ -72,7 +72,7 @@ class GatewayProcess:
             self._await_servers()
 
     def _await_servers(self) -> None:
-        """Wait until the guard has ended the MCP servers that the ended gateway left behind."""
+        """Wait until the guard process has stopped the MCP servers of a gateway that has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_TO_END)
 

@@ -119,7 +119,7 @@ class WorkerChannel:
 
 
 class _WorkerRun:
-    """Represents the worker as the owner of one run (``gateway.RunOwner``)."""
+    """Sends the gateway's questions and events about one run to the worker."""
 
     def __init__(self, channel: WorkerChannel, secret: str) -> None:
         self._channel, self._secret = channel, secret

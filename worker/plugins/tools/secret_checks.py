@@ -14,7 +14,7 @@ from worker.cli.store_access import run_with_settings
 
 
 def secrets(settings: Settings) -> Iterator[Finding]:
-    """Check the file of keys and the stored secrets that blocks ``[tools.NAME]`` refer to, and yield the findings."""
+    """Check the key file, and the stored secrets that the MCP servers in the settings need. Yield the findings."""
     named = {str(block.get("credentials") or "") for block in settings.tools_settings.values()} - {""}
     if not settings.store_url:
         return

@@ -191,7 +191,7 @@ class AgentProcess:
         return len(self._fds) == 2 and not self._poll.poll(0)
 
     def call_at_end(self, report: Callable[[], object]) -> None:
-        """Call ``report`` from any thread when the process has ended."""
+        """Register a function that is called, in any thread, when the process has ended."""
         with self._lock:
             if not self._ended.is_set():
                 self._on_end = report

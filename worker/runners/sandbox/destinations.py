@@ -120,7 +120,7 @@ class AllowedDestinations:
 
     @classmethod
     def from_settings(cls, upstream: Upstream | None, settings: Settings, names: Iterable[str]) -> AllowedDestinations:
-        """Return the hosts that a run may reach. The proxy and its certificates come from environment variables."""
+        """Return the hosts that a run may reach, directly or through the HTTPS proxy that the environment names."""
         given = {name: os.environ.get(name, "") for name in names}
         proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
         return cls(

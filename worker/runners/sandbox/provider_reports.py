@@ -154,7 +154,7 @@ class ProviderForm:
     last: bytes = b""
 
     def find_events(self, lines: bytes) -> list[bytes]:
-        """Return the events in ``lines`` that contain one of this format's patterns ``telling``."""
+        """Return the server-sent events in ``lines`` that contain information about usage or the end of the call."""
         found: dict[int, int] = {}
         for words in self.telling:
             at = lines.find(words)

@@ -54,7 +54,7 @@ class PollingLoop:
         self._loop.call_soon_threadsafe(self._start_watcher, watcher, 0.0)
 
     def close(self) -> None:
-        """Stop polling after the polls in progress, and call each watcher's ``leave`` within a time limit."""
+        """Stop polling once the polls in progress have finished, and call each watcher's ``leave`` in time."""
         if self._thread.is_alive():
             self._closing.set()
             self._loop.call_soon_threadsafe(self._ending.set)
