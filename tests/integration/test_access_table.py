@@ -153,6 +153,14 @@ TABLE = [
         "|".join([SIGN_IN, SIGN_IN, "409", "404", "404", "404", "409", "403", "409"]),
         form={"decision": "approve"},
     ),
+    Row(
+        "POST",
+        "/turns/{turn_id}/tool-sign-in",
+        "|".join([SIGN_IN, SIGN_IN, "409", "404", "404", "404", "409", "403", "409"]),
+        form={"suspended": "1"},
+    ),
+    Row("POST", "/answer/{turn_id}/tool-sign-in", "|".join(["403"] * 9), form={}),
+    Row("GET", "/tools/signed-in/{server}", "|".join(["403"] * 9)),
     Row("GET", "/paused", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
     Row("POST", "/paused", PAUSE_FORM, form={"what": "queue", "name": "check", "for": "1s"}),
     Row("POST", "/paused/resume", PAUSE_FORM, form={"what": "queue", "name": "check"}),
@@ -200,7 +208,7 @@ class Door:
         if "{what}" in row.path:
             names["what"] = "queue" if "{name}" in row.path else "intake"
         name = "check" if "{what}" in row.path else "pages.css"
-        path = row.path.format(**names, version=VERSION, name=name, order="quiet", replay_id="none")
+        path = row.path.format(**names, version=VERSION, name=name, order="quiet", replay_id="none", server="jira")
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         if self.name == "forwarded user":
             headers["x-owui-user-id"] = "u1"
