@@ -214,9 +214,9 @@ async def test_no_question_is_lost_and_no_call_runs_twice_or_unasked(stage: Stag
         await stage.restart_broker()
         stage.start_relay()
         stage.worker(), stage.worker()
-        assert sorted(turn.turn_id for turn in await client.inbox.list_suspended()) == sorted(
-            case.turn_id for case in waiting
-        ), "no question is lost"
+        asking = {turn.turn_id for turn in await client.inbox.list_suspended()}
+        hasty = {case.turn_id for case in cases if case.way == "expired"}  # its time may not be over yet
+        assert asking - hasty == {case.turn_id for case in waiting}, "no question is lost"
         # And while people answer, and their answers are carried out.
         people = People(stage, client, cases)
         await wait_until(people.all_ended, 120 + 20 * COUNT)
