@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import KeyNames, named_keys
 from api_client.oidc.person import SignInRefused
 from api_client.secrets.secret_store import SecretId, SecretStore
@@ -17,6 +19,8 @@ from api_client.tools.sign_in_server import SignInServer
 
 #: Longest renewal of a token, after which another process may try, and the time between two looks at it, in seconds.
 _RENEWAL_SECONDS, _LOOK_SECONDS = 60, 0.1
+#: Seconds between attempts to store a renewed token, and the most attempts.
+_AGAIN_SECONDS, _TRIES = 0.5, 30
 #: A token is renewed this many seconds before it ends.
 _EARLY_SECONDS = 10
 _MOST_CHARS = 16_384
@@ -92,6 +96,7 @@ class ToolGrants:
 
     def __init__(self, store: Store) -> None:
         self._store, self._secrets, self._keys = store, SecretStore(store), GrantKeys(store.namespace)
+        self._renewing = set[asyncio.Task[ToolGrant]]()
 
     async def write_grant(self, server: SignInServer, owner: str, grant: ToolGrant) -> None:
         """Store an owner's new grant in place of an earlier one. An empty owner is the installation."""
@@ -108,8 +113,20 @@ class ToolGrants:
         """Return a grant with another token than the used one, which the server refused or which has ended.
 
         Of all processes one asks the issuer, because many issuers accept a refresh token only once. Raises
-        ``GrantEnded``, or ``SignInRefused`` if the issuer does not answer as it should.
+        ``GrantEnded``, or ``SignInRefused`` if the issuer does not answer as it should. A caller that is cancelled
+        leaves the renewal to its end, so that no token is lost that the issuer has given.
         """
+        task = asyncio.create_task(self._renew_grant(server, owner, used))
+        self._renewing.add(task)
+        task.add_done_callback(self._renewing.discard)
+        return await asyncio.shield(task)
+
+    async def await_renewals(self, seconds: float) -> None:
+        """Wait for the renewals under way, at most this long."""
+        if self._renewing:
+            await asyncio.wait(self._renewing, timeout=seconds)
+
+    async def _renew_grant(self, server: SignInServer, owner: str, used: ToolGrant) -> ToolGrant:
         secret_id = _make_secret_id(server, owner)
         key, own = self._keys.renewal(secret_id.field), secrets.token_hex(8)
         until = time.monotonic() + _RENEWAL_SECONDS
@@ -121,16 +138,20 @@ class ToolGrants:
                     raise GrantEnded
                 if grant.access_token != used.access_token:
                     return grant
-                if mine:
-                    return await self._ask_issuer(server, secret_id, grant)
+                if mine and (renewed := await self._ask_issuer(server, secret_id, grant)):
+                    return renewed
             finally:
-                if mine:
-                    await self._store.send_command("EVAL", _RELEASE, 1, key, own)
+                with contextlib.suppress(StoreUnavailable):  # the key expires
+                    if mine:
+                        await self._store.send_command("EVAL", _RELEASE, 1, key, own)
             await asyncio.sleep(_LOOK_SECONDS)
         raise SignInRefused("another process has not renewed the token in time")
 
-    async def _ask_issuer(self, server: SignInServer, secret_id: SecretId, grant: ToolGrant) -> ToolGrant:
-        """Use the refresh token. A grant that the issuer has ended is deleted."""
+    async def _ask_issuer(self, server: SignInServer, secret_id: SecretId, grant: ToolGrant) -> ToolGrant | None:
+        """Use the refresh token, and return the stored grant, or None if another grant has been stored meanwhile.
+
+        A grant that the issuer has ended is deleted.
+        """
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
         try:
             if not grant.refresh_token:
@@ -139,11 +160,29 @@ class ToolGrants:
         except SignInRefused as refused:
             if refused.code not in {"invalid_grant", "invalid_client", "unauthorized_client"}:
                 raise
-            await self._secrets.replace_secret(secret_id, grant.to_dict(), None)
+            await self._replace_grant(secret_id, grant, None)
             raise GrantEnded from refused
         renewed = read_tokens(answer, grant)
-        await self._secrets.replace_secret(secret_id, grant.to_dict(), renewed.to_dict())
-        return renewed
+        return renewed if await self._replace_grant(secret_id, grant, renewed) else None
+
+    async def _replace_grant(self, secret_id: SecretId, before: ToolGrant, after: ToolGrant | None) -> bool:
+        """Store a grant, or none, unless another grant than ``before`` is stored. Outlast a short outage."""
+        for left in reversed(range(_TRIES)):
+            try:
+                while (found := await self._secrets.read_secret(secret_id)) and found.value:
+                    if after and found.value == after.to_dict():
+                        return True  # the reply to an earlier attempt was lost
+                    if found.value.get("access_token") != before.access_token:
+                        return False
+                    if await self._secrets.replace_secret(secret_id, found.value, after and after.to_dict()):
+                        return True
+            except StoreUnavailable:
+                if not left:
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                return False
+        return False
 
     async def _read_grant(self, server: SignInServer, owner: str) -> ToolGrant | None:
         found = await self._secrets.read_secret(_make_secret_id(server, owner))

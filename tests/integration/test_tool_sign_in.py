@@ -18,19 +18,19 @@ import pytest
 pytest.importorskip("mcp")
 
 from api_client.api_keys import ApiKey, add_key, make_token
-from api_client.contract.errors import SettingsError
+from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import load_settings
 from api_client.contract.turn import Outcome
 from api_client.secrets.secret_store import SecretStore
-from api_client.tools.sign_in_server import find_sign_in_server
-from api_client.tools.tool_grants import GrantEnded, ToolGrants
+from api_client.tools.sign_in_server import SignInServer, find_sign_in_server
+from api_client.tools.tool_grants import GrantEnded, ToolGrant, ToolGrants
 from api_client.tools.tool_sign_in import ToolSignIn
 from api_client.web.pages.page_parts.tool_sign_in import COOKIE
 from tests.html import Document
 from tests.installation import Installation, environ_of, turns, web
 from tests.ports import free_port
-from tests.support import wait_for
+from tests.support import wait_for, wait_until
 from tests.tools.running import HERE, PYTHON, block, call, equip, rows, told
 from tests.tools.stored_secrets import CANARY, find_holders, run_secrets
 from worker.plugins.tools.credentials import StoredCredentials
@@ -322,16 +322,70 @@ async def link_to(http: Browser, installation: Installation, turn_id: str) -> st
     return f"/answer/{turn_id}?suspended={suspended}&until={until}&signature={signature}"
 
 
-async def test_of_processes_that_renew_a_token_at_once_one_asks_the_issuer(
-    installation: Installation, served: Served
-) -> None:
+class Signed(NamedTuple):
+    """A server to which the owner ``local`` has signed in, and the grant."""
+
+    server: SignInServer
+    grant: ToolGrant
+
+
+@pytest.fixture
+async def signed(installation: Installation, served: Served) -> Signed:
     configure(installation, served)
+    return await sign_in_directly(installation)
+
+
+async def sign_in_directly(installation: Installation) -> Signed:
+    """Sign the owner ``local`` in without a turn."""
     server = find_sign_in_server(installation.settings, "jira")
     assert server
     flows = ToolSignIn(installation.client.store)
     address, pending = await flows.prepare_sign_in(server, "local", f"{PUBLIC}/back", "state")
-    query = dict(httpx2.QueryParams(urlsplit(await agree(address)).query))
-    await flows.store_grant(server, pending, query)
+    await flows.store_grant(server, pending, dict(httpx2.QueryParams(urlsplit(await agree(address)).query)))
+    grant, _ = await ToolGrants(installation.client.store).find_grant(server, "local")
+    return Signed(server, grant)
+
+
+async def test_a_renewed_token_is_stored_although_the_request_that_needed_it_was_given_up(
+    installation: Installation, served: Served, signed: Signed
+) -> None:
+    grants, hold = ToolGrants(installation.client.store), served.log.with_suffix(".hold")
+    hold.touch()
+    asking = asyncio.create_task(grants.renew_grant(signed.server, "local", signed.grant))
+    await wait_until(lambda: "refresh" in served.log.read_text())
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    hold.unlink()
+    renewed = await ToolGrants(installation.client.store).renew_grant(signed.server, "local", signed.grant)
+    assert renewed.access_token != signed.grant.access_token
+    assert served.log.read_text().split()[::3] == ["code", "refresh"]
+
+
+async def test_a_renewed_token_is_stored_in_spite_of_an_outage_and_of_another_encryption_meanwhile(
+    installation: Installation, served: Served, signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, failed = installation.client.store, list[str]()
+    send = store.send_command
+
+    async def send_badly(*parts: Any) -> Any:
+        if parts[0] == "EVAL" and "HSET" in parts[1] and len(failed) < 2:
+            failed.append("write")
+            if len(failed) == 1:
+                raise StoreUnavailable("the store is out")
+            await SecretStore(installation.client.store).encrypt_all_again()
+        return await send(*parts)
+
+    monkeypatch.setattr(store, "send_command", send_badly)
+    renewed = await ToolGrants(store).renew_grant(signed.server, "local", signed.grant)
+    assert await ToolGrants(store).find_grant(signed.server, "local") == (renewed, "local")
+    assert renewed.access_token != signed.grant.access_token
+
+
+async def test_of_processes_that_renew_a_token_at_once_one_asks_the_issuer(
+    installation: Installation, served: Served, signed: Signed
+) -> None:
+    server = signed.server
     grants = [ToolGrants(installation.client.store) for _ in range(5)]
     used, owner = await grants[0].find_grant(server, "local")
     assert owner == "local"
