@@ -209,6 +209,26 @@ async def refuse(installation: Installation, http: Browser, back: str, words: st
     assert listed(installation) == []
 
 
+async def test_nobody_says_that_a_person_signed_in_without_the_sign_in(
+    installation: Installation, browser: Browser, waiting: str
+) -> None:
+    answer = await browser.post(
+        f"/v1/inbox/{waiting}/decision",
+        json={"decision": "approve"},
+        headers={"authorization": f"Bearer {make_token(installation.settings.token_path)}"},
+    )
+    assert (answer.status_code, f"{PUBLIC}/turns/{waiting}" in answer.text) == (400, True), answer.text
+    form = Document((await browser.get(f"/turns/{waiting}")).text).form(f"/turns/{waiting}/decision")
+    answer = await browser.post(f"/turns/{waiting}/decision", data=form | {"decision": "approve"})
+    assert answer.status_code == 400
+    environ = environ_of(installation.settings)
+    approved = subprocess.run(turns("inbox", "approve", waiting), env=environ, capture_output=True, text=True)
+    assert (approved.returncode != 0, f"/turns/{waiting}" in approved.stderr) == (True, True)
+    shown = subprocess.run(turns("inbox", "show", waiting), env=environ, capture_output=True, text=True)
+    assert re.search(r"answers +reject\n", shown.stdout), shown.stdout
+    assert (await installation.client.reader.read_turn(waiting)).state == "suspended"
+
+
 async def test_a_sign_in_is_finished_by_the_browser_that_began_it_and_once(
     installation: Installation, browser: Browser, waiting: str
 ) -> None:

@@ -120,6 +120,7 @@ async def _continue_turn(relay: Relay, done: PendingToolSignIn) -> Response:
             owner=done.owner,
             suspended_at=done.suspended_ms / 1000,
             how="sign-in",
+            page=BEGIN_PAGE,
         )
         locale = turn.request.locale
     except TurnNotSuspended:
