@@ -229,6 +229,26 @@ async def test_nobody_says_that_a_person_signed_in_without_the_sign_in(
     assert (await installation.client.reader.read_turn(waiting)).state == "suspended"
 
 
+async def test_one_sign_in_continues_all_turns_of_its_person_that_wait_for_it(
+    installation: Installation, served: Served, browser: Browser, waiting: str
+) -> None:
+    others = [await ask(installation, session=session) for session in ("second", "third")]
+    await sign_in(browser, waiting)
+    for turn_id in (waiting, *others):
+        assert "Bearer ***" in (await installation.result(turn_id)).response
+    assert served.log.read_text().split()[::3] == ["code"]
+
+
+async def test_a_person_who_has_signed_in_already_is_sent_nowhere(
+    installation: Installation, browser: Browser, waiting: str
+) -> None:
+    await sign_in_directly(installation)
+    form = Document((await browser.get(f"/turns/{waiting}")).text).form(f"/turns/{waiting}/decision")
+    answer = await browser.post(f"/turns/{waiting}/tool-sign-in", data=form)
+    assert "You are signed in to jira" in Document(answer.text).text
+    assert "Bearer ***" in (await installation.result(waiting)).response
+
+
 async def test_a_sign_in_is_finished_by_the_browser_that_began_it_and_once(
     installation: Installation, browser: Browser, waiting: str
 ) -> None:

@@ -5,6 +5,7 @@ The way back is bound to the browser by a cookie. What the browser brings back i
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.decision import DecisionKind
-from api_client.contract.errors import BadRequest, SettingsError, TurnNotSuspended
+from api_client.contract.errors import BadRequest, SettingsError, TurnNotFound, TurnNotSuspended
 from api_client.contract.interruption import Answerer
 from api_client.contract.order_log import LINK_HOLDER
 from api_client.contract.tool_sign_in import TOOL_SIGN_IN
@@ -20,7 +21,8 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.interruptions.tool_sign_in_question import BEGIN_PAGE
 from api_client.oidc.person import SignInRefused
 from api_client.tools.sign_in_server import find_sign_in_server
-from api_client.tools.tool_sign_in import PENDING_SECONDS, PendingToolSignIn, ToolSignIn
+from api_client.tools.tool_grants import GrantEnded, ToolGrants
+from api_client.tools.tool_sign_in import PENDING_SECONDS, ToolSignIn
 from api_client.web.identity.access import requires_key, token_required_error
 from api_client.web.identity.origin import require_local
 from api_client.web.pages.rendering import page_router, render_page
@@ -75,7 +77,8 @@ async def finish_tool_sign_in(request: Request, server: str, relay: CurrentRelay
     except (SignInRefused, SettingsError) as error:
         return _render_refusal(relay, error)
     log.info("page.tool_signed_in", server=done.server, by=done.by)
-    response = await _continue_turn(relay, done)
+    more = {"turn_id": done.turn_id, "suspended_ms": done.suspended_ms, "by": done.by, "with_link": done.with_link}
+    response = await _continue_turns(relay, done.server, done.owner, **more)
     response.delete_cookie(COOKIE, **_COOKIE_OPTIONS)
     return response
 
@@ -90,7 +93,10 @@ async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, 
         raise BadRequest("nobody signs in to this server any more", param="server", code="unknown_tool_server")
     if by == LINK_HOLDER and {asked.who, server.who} != {Answerer.OWNER.value}:
         raise BadRequest("who signs in here has to be signed in to these pages", code="operators_only")
-    more = {"turn_id": turn.turn_id, "suspended_ms": suspended_ms, "by": by, "with_link": by == LINK_HOLDER}
+    more: Any = {"turn_id": turn.turn_id, "suspended_ms": suspended_ms, "by": by, "with_link": by == LINK_HOLDER}
+    with suppress(GrantEnded):
+        await ToolGrants(relay.client.store).find_grant(server, turn.request.owner)
+        return await _continue_turns(relay, server.name, turn.request.owner, **more)
     back = f"{settings.public_url.rstrip('/')}{CALLBACK_PATH}/{server.name}"
     try:
         address, cookie = await ToolSignIn(relay.client.store).begin_sign_in(server, turn.request.owner, back, **more)
@@ -110,28 +116,34 @@ async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, 
     return response
 
 
-async def _continue_turn(relay: Relay, done: PendingToolSignIn) -> Response:
+async def _continue_turns(
+    relay: Relay, server: str, owner: str, *, turn_id: str, suspended_ms: int, by: str, with_link: bool
+) -> Response:
+    """Let this turn continue, and all others of its owner that wait for the same sign-in."""
     locale, said = relay.settings.locale, "tool_signed_in_on"
     try:
-        turn = await relay.client.inbox.decide_turn(
-            done.turn_id,
-            DecisionKind.APPROVE.value,
-            by=done.by,
-            owner=done.owner,
-            suspended_at=done.suspended_ms / 1000,
-            how="sign-in",
-            page=BEGIN_PAGE,
-        )
-        locale = turn.request.locale
+        locale = (await _approve_turn(relay, turn_id, owner, suspended_ms / 1000, by)).request.locale
     except TurnNotSuspended:
         said = "tool_signed_in_later"
+    for other in await relay.client.inbox.list_suspended(owner=owner):
+        asked = other.interruption
+        if asked and asked.kind == TOOL_SIGN_IN and asked.asked.get("server") == server:
+            with suppress(TurnNotFound, TurnNotSuspended, BadRequest):
+                await _approve_turn(relay, other.turn_id, owner, other.suspended_at, by)
     return render_page(
         "tool_sign_in.html",
         locale=locale,
-        title=translate("tool_signed_in", locale, server=done.server),
+        title=translate("tool_signed_in", locale, server=server),
         texts=[translate(said, locale)],
-        address="" if done.with_link else f"/turns/{done.turn_id}",
+        address="" if with_link else f"/turns/{turn_id}",
         label=translate("tool_signed_in_back", locale),
+    )
+
+
+async def _approve_turn(relay: Relay, turn_id: str, owner: str, suspended_at: float, by: str) -> Turn:
+    yes, inbox = DecisionKind.APPROVE.value, relay.client.inbox
+    return await inbox.decide_turn(
+        turn_id, yes, by=by, owner=owner, suspended_at=suspended_at, how="sign-in", page=BEGIN_PAGE
     )
 
 
