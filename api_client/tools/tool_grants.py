@@ -126,6 +126,12 @@ class ToolGrants:
         if self._renewing:
             await asyncio.wait(self._renewing, timeout=seconds)
 
+    async def read_client_secret(self, server: SignInServer, owner: str) -> str:
+        """Return the secret of the client in the settings: the owner's, or else the installation's, or none."""
+        secret_ids = [SecretId(name=server.credentials, owner=each) for each in dict.fromkeys((owner, ""))]
+        found = await self._secrets.read_secret(*secret_ids)
+        return str(found.value.get("client_secret", "")) if found and found.value else ""
+
     async def _renew_grant(self, server: SignInServer, owner: str, used: ToolGrant) -> ToolGrant:
         secret_id = _make_secret_id(server, owner)
         key, own = self._keys.renewal(secret_id.field), secrets.token_hex(8)
@@ -153,16 +159,21 @@ class ToolGrants:
         A grant that the issuer has ended is deleted.
         """
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
+        configured, secret = grant.client_id == server.client_id, grant.client_secret
+        if configured:
+            secret = await self.read_client_secret(server, secret_id.owner)
         try:
             if not grant.refresh_token:
                 raise SignInRefused("there is no refresh token", code="invalid_grant")
-            answer = await server.open_issuer().request_tokens(form, grant.client_id, grant.client_secret)
+            answer = await server.open_issuer().request_tokens(form, grant.client_id, secret)
         except SignInRefused as refused:
-            if refused.code not in {"invalid_grant", "invalid_client", "unauthorized_client"}:
+            # An operator repairs a client in the settings; a registered client that is unknown has ended for good.
+            ended = {"invalid_grant"} if configured else {"invalid_grant", "invalid_client", "unauthorized_client"}
+            if refused.code not in ended:
                 raise
             await self._replace_grant(secret_id, grant, None)
             raise GrantEnded from refused
-        renewed = read_tokens(answer, grant)
+        renewed = replace(read_tokens(answer, grant), client_secret=secret)
         return renewed if await self._replace_grant(secret_id, grant, renewed) else None
 
     async def _replace_grant(self, secret_id: SecretId, before: ToolGrant, after: ToolGrant | None) -> bool:
