@@ -53,6 +53,11 @@ class QuestionView:
     status: str = ""
     elsewhere: str = ""
 
+    @property
+    def direct_choices(self) -> tuple[Choice, ...]:
+        """Return the choices that need no page before the answer."""
+        return tuple(each for each in self.choices if not each.page)
+
     def find_choice(self, decision: str) -> Choice:
         """Return the choice for a decision, or a plain choice if the question does not offer this decision."""
         return next(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from api_client.contract.settings.oidc_settings import parse_secure_address
+from api_client.contract.settings.store_addresses import is_loopback
 from api_client.oidc.person import SignInRefused
 
 _ANSWER_SECONDS = 10.0
+_MOST_BYTES = 2**20
 #: How long metadata is believed.
 _KNOWN_SECONDS = 300.0
 
@@ -38,17 +41,23 @@ class AuthorizationServer:
             return document
         document = await self._read_metadata()
         if document.get("issuer") != self.issuer:
-            described = f"it calls itself {str(document.get('issuer'))[:200]!r}, and {self._setting} is {self.issuer!r}"
-            raise SignInRefused(f"the provider is another one: {described}")
+            said = f"it calls itself {str(document.get('issuer'))[:200]!r}, and {self._setting} is {self.issuer!r}"
+            raise SignInRefused(f"the provider is another one: {said}")
         for name in self._endpoints:
-            try:
-                parse_secure_address(str(document.get(name, "")).partition("?")[0])
-            except ValueError as error:
-                raise SignInRefused(f"the provider's {name} {error}") from None
-        if "S256" not in document.get("code_challenge_methods_supported", ["S256"]):
+            self.check_endpoint(name, str(document.get(name, "")))
+        if "S256" not in _read_list(document, "code_challenge_methods_supported", "S256"):
             raise SignInRefused("the provider has no PKCE with S256: allow it for the relay's client")
         self._known = time.monotonic(), document
         return document
+
+    def check_endpoint(self, name: str, address: str) -> None:
+        """Raise ``SignInRefused`` for an address that is not secure, or on this machine while the issuer is not."""
+        try:
+            parts = urlsplit(parse_secure_address(address.partition("?")[0]))
+        except ValueError as error:
+            raise SignInRefused(f"the provider's {name} {error}") from None
+        if is_loopback(parts.hostname or "") and not is_loopback(urlsplit(self.issuer).hostname or ""):
+            raise SignInRefused(f"the provider's {name} is on this machine, and the provider is not")
 
     async def _read_metadata(self) -> dict[str, Any]:
         *others, last = self._documents
@@ -67,8 +76,8 @@ class AuthorizationServer:
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
         }
-        endpoint = (await self.discover())["authorization_endpoint"]
-        return extend_address(endpoint, {"response_type": "code", **query, **proof})
+        place = (await self.discover())["authorization_endpoint"]
+        return extend_address(place, {"response_type": "code", **query, **proof})
 
     async def read_code(self, answer: Mapping[str, str]) -> str:
         """Return the authorization code from the query of the server's redirect, whose ``state`` has been checked."""
@@ -82,33 +91,49 @@ class AuthorizationServer:
 
     async def request_tokens(self, form: Mapping[str, str], client_id: str, secret: str) -> dict[str, Any]:
         """Request tokens as this client, and return the server's response. Public clients have no secret."""
-        document, form, basic = await self.discover(), dict(form), None
-        methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        document, basic = await self.discover(), None
+        form = {**form, "client_id": client_id}  # also with Basic: the MCP SDK's servers look for it
+        methods = _read_list(document, "token_endpoint_auth_methods_supported", "client_secret_basic")
         if secret and "client_secret_basic" in methods:
             basic = quote(client_id, safe=""), quote(secret, safe="")  # RFC 6749, 2.3.1
-        else:
-            form |= {"client_id": client_id} | ({"client_secret": secret} if secret else {})
+        elif secret:
+            form["client_secret"] = secret
         return await self.send_request("POST", document["token_endpoint"], data=form, auth=basic)
 
     async def send_request(self, method: str, address: str, **more: Any) -> dict[str, Any]:
-        """Send a request and return the JSON object in the response. Redirects are not followed."""
+        """Send a request and return the JSON object of its answer, without its nulls. Follows no redirect."""
         import httpx2  # an extra, and few relays need it
 
+        more, body = {"headers": {"accept": "application/json"}, **more}, bytearray()
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS), httpx2.AsyncClient(follow_redirects=False) as http:
-                answer = await http.request(method, address, headers={"accept": "application/json"}, **more)
-            data = answer.json()
+            async with (
+                asyncio.timeout(_ANSWER_SECONDS),
+                httpx2.AsyncClient(follow_redirects=False) as http,
+                http.stream(method, address, **more) as answer,
+            ):
+                async for part in answer.aiter_bytes():
+                    body += part
+                    if len(body) > _MOST_BYTES:
+                        raise SignInRefused(f"the provider's answer is longer than {_MOST_BYTES} bytes")
+            data = json.loads(body)
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
-            endpoint = address.partition("?")[0]
-            raise SignInRefused(f"the provider cannot be reached at {endpoint}: {type(error).__name__}") from error
-        except ValueError:
+            place = address.partition("?")[0]
+            raise SignInRefused(f"the provider cannot be reached at {place}: {type(error).__name__}") from error
+        except (ValueError, RecursionError):
             data = None
         if answer.status_code not in {200, 201} or not isinstance(data, dict):
             code = str(data.get("error", ""))[:60] if isinstance(data, dict) else ""
             why = code if isinstance(data, dict) else "without a JSON object"
-            message = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
-            raise SignInRefused(message, code=code, status=answer.status_code)
-        return data
+            said = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
+            raise SignInRefused(said, oauth_error=code, status=answer.status_code)
+        return {name: value for name, value in data.items() if value is not None}
+
+
+def _read_list(document: Mapping[str, Any], name: str, default: str) -> list[Any]:
+    found = document.get(name, [default])
+    if not isinstance(found, list):
+        raise SignInRefused(f"the provider's {name} is no list")
+    return found
 
 
 def extend_address(address: str, query: Mapping[str, str]) -> str:

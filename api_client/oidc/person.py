@@ -18,12 +18,12 @@ MAX_CHARS = 255
 class SignInRefused(Exception):
     """Raised when a sign-in is refused. The message is shown to the person who tried to sign in.
 
-    ``code`` and ``status`` are the error code and the HTTP status of the provider's answer, if there was one.
+    ``oauth_error`` and ``status`` are the error code and the HTTP status of the provider's answer, if there was one.
     """
 
-    def __init__(self, message: str, *, code: str = "", status: int = 0) -> None:
+    def __init__(self, message: str, *, oauth_error: str = "", status: int = 0) -> None:
         super().__init__(message)
-        self.code, self.status = code, status
+        self.oauth_error, self.status = oauth_error, status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,14 +57,19 @@ class SignInServer:
         return urlsplit(self.issuer).netloc
 
     def open_issuer(self) -> AuthorizationServer:
-        """Return a client for the authorization server that issues the tokens for this MCP server."""
-        parts = urlsplit(self.issuer)
-        path = parts.path.rstrip("/")
-        documents = [  # RFC 8414, section 3.1, and OpenID Connect Discovery
-            f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{path}",
-            f"{self.issuer.rstrip('/')}/.well-known/openid-configuration",
-        ]
-        return AuthorizationServer(self.issuer, f"[tools.{self.name}] issuer", documents, _ENDPOINTS)
+        """Return the client of the server's issuer, which remembers the issuer's metadata."""
+        return _open_issuer(self.issuer, self.name)
+
+
+@functools.lru_cache(maxsize=256)
+def _open_issuer(issuer: str, name: str) -> AuthorizationServer:
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    documents = [  # RFC 8414, section 3.1, and OpenID Connect Discovery
+        f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{path}",
+        f"{issuer.rstrip('/')}/.well-known/openid-configuration",
+    ]
+    return AuthorizationServer(issuer, f"[tools.{name}] issuer", documents, _ENDPOINTS)
 
 
 def find_sign_in_server(settings: Settings, name: str) -> SignInServer | None:

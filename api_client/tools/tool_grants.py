@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import KeyNames, named_keys
 from api_client.oidc.person import SignInRefused
 from api_client.secrets.secret_store import SecretId, SecretStore
@@ -17,6 +19,8 @@ from api_client.tools.sign_in_server import SignInServer
 
 #: Longest renewal of a token, after which another process may try, and the time between two looks at it, in seconds.
 _RENEWAL_SECONDS, _LOOK_SECONDS = 60, 0.1
+#: Seconds between attempts to store a renewed token, and the most attempts.
+_AGAIN_SECONDS, _TRIES = 0.5, 30
 #: A token is renewed this many seconds before it ends.
 _EARLY_SECONDS = 10
 _MOST_CHARS = 16_384
@@ -27,7 +31,7 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 class GrantKeys(KeyNames):
     """Names the Redis keys that reserve the renewal of a token for one process."""
 
-    #: String: nonce of the renewal in progress; expires.
+    #: String: who renews the token; expires.
     renewal = named_keys("tool_grants:renewal:", hashed=True)
 
 
@@ -69,19 +73,19 @@ class ToolGrant:
         return bool(self.expires_at) and time.time() > self.expires_at - _EARLY_SECONDS
 
 
-def read_tokens(response: Mapping[str, Any], before: ToolGrant) -> ToolGrant:
+def read_tokens(answer: Mapping[str, Any], before: ToolGrant) -> ToolGrant:
     """Return a copy of a grant with the tokens in an issuer's response. Values missing there stay unchanged.
 
     Raises ``SignInRefused`` if the response has no usable token.
     """
-    token, refresh = response.get("access_token"), response.get("refresh_token", before.refresh_token)
-    if str(response.get("token_type", "")).lower() != "bearer" or not isinstance(refresh, str):
+    token, refresh = answer.get("access_token"), answer.get("refresh_token", before.refresh_token)
+    if str(answer.get("token_type", "")).lower() != "bearer" or not isinstance(refresh, str):
         raise SignInRefused("the provider gave no bearer token")
     if not isinstance(token, str) or not 0 < len(token) + len(refresh) <= _MOST_CHARS:
         raise SignInRefused("the provider gave no usable token")
     if not token.isascii() or not token.isprintable():
         raise SignInRefused("the provider's token is no text for a header")
-    seconds = response.get("expires_in")
+    seconds = answer.get("expires_in")
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < 10**9
     ends = time.time() + float(seconds or 0) if known else 0.0
     return replace(before, access_token=token, refresh_token=refresh, expires_at=ends)
@@ -96,6 +100,7 @@ class ToolGrants:
 
     def __init__(self, store: Store) -> None:
         self._store, self._secrets, self._keys = store, SecretStore(store), GrantKeys(store.namespace)
+        self._renewing = set[asyncio.Task[ToolGrant]]()
 
     async def write_grant(self, server: SignInServer, owner: str, grant: ToolGrant) -> None:
         """Store a new grant of an owner for a server, replacing an earlier one."""
@@ -109,45 +114,91 @@ class ToolGrants:
         raise GrantEnded
 
     async def renew_grant(self, server: SignInServer, owner: str, used: ToolGrant) -> ToolGrant:
-        """Return a grant with a new access token. The token in ``used`` has expired or was refused by the server.
+        """Return a grant with another token than the used one, which the server refused or which has ended.
 
-        Only one process at a time asks the issuer, because many issuers accept a refresh token only once. Raises
-        ``GrantEnded``, or ``SignInRefused`` if the issuer gives no usable response.
+        Of all processes one asks the issuer, because many issuers accept a refresh token only once. Raises
+        ``GrantEnded``, or ``SignInRefused`` if the issuer does not answer as it should. A caller that is cancelled
+        leaves the renewal to its end, so that no token is lost that the issuer has given.
         """
+        task = asyncio.create_task(self._renew_grant(server, owner, used))
+        self._renewing.add(task)
+        task.add_done_callback(self._renewing.discard)
+        return await asyncio.shield(task)
+
+    async def await_renewals(self, seconds: float) -> None:
+        """Wait for the renewals under way, at most this long."""
+        if self._renewing:
+            await asyncio.wait(self._renewing, timeout=seconds)
+
+    async def read_client_secret(self, server: SignInServer, owner: str) -> str:
+        """Return the secret of the client in the settings: the owner's, or else the installation's, or none."""
+        secret_ids = [SecretId(name=server.credentials, owner=each) for each in dict.fromkeys((owner, ""))]
+        found = await self._secrets.read_secret(*secret_ids)
+        return str(found.value.get("client_secret", "")) if found and found.value else ""
+
+    async def _renew_grant(self, server: SignInServer, owner: str, used: ToolGrant) -> ToolGrant:
         secret_id = _make_secret_id(server, owner)
-        key, nonce = self._keys.renewal(secret_id.field), secrets.token_hex(8)
+        key, own = self._keys.renewal(secret_id.field), secrets.token_hex(8)
         until = time.monotonic() + _RENEWAL_SECONDS
         while time.monotonic() < until:
-            reserved = await self._store.send_command("SET", key, nonce, "NX", "EX", _RENEWAL_SECONDS)
+            mine = await self._store.send_command("SET", key, own, "NX", "EX", _RENEWAL_SECONDS)
             try:
                 grant = await self._read_grant(server, owner)
                 if grant is None:
                     raise GrantEnded
                 if grant.access_token != used.access_token:
                     return grant
-                if reserved:
-                    return await self._ask_issuer(server, secret_id, grant)
+                if mine and (renewed := await self._ask_issuer(server, secret_id, grant)):
+                    return renewed
             finally:
-                if reserved:
-                    await self._store.send_command("EVAL", _RELEASE, 1, key, nonce)
+                with contextlib.suppress(StoreUnavailable):  # the key expires
+                    if mine:
+                        await self._store.send_command("EVAL", _RELEASE, 1, key, own)
             await asyncio.sleep(_LOOK_SECONDS)
         raise SignInRefused("another process has not renewed the token in time")
 
-    async def _ask_issuer(self, server: SignInServer, secret_id: SecretId, grant: ToolGrant) -> ToolGrant:
-        """Exchange the refresh token for a new grant, and store it. A grant that the issuer has ended is deleted."""
+    async def _ask_issuer(self, server: SignInServer, secret_id: SecretId, grant: ToolGrant) -> ToolGrant | None:
+        """Use the refresh token, and return the stored grant, or None if another grant has been stored meanwhile.
+
+        A grant that the issuer has ended is deleted.
+        """
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
+        configured, secret = grant.client_id == server.client_id, grant.client_secret
+        if configured:
+            secret = await self.read_client_secret(server, secret_id.owner)
         try:
             if not grant.refresh_token:
-                raise SignInRefused("there is no refresh token", code="invalid_grant")
-            answer = await server.open_issuer().request_tokens(form, grant.client_id, grant.client_secret)
+                raise SignInRefused("there is no refresh token", oauth_error="invalid_grant")
+            answer = await server.open_issuer().request_tokens(form, grant.client_id, secret)
         except SignInRefused as refused:
-            if refused.code not in {"invalid_grant", "invalid_client", "unauthorized_client"}:
+            # An operator repairs a client in the settings; a registered client that is unknown has ended for good.
+            ended = {"invalid_grant"} if configured else {"invalid_grant", "invalid_client", "unauthorized_client"}
+            if refused.oauth_error not in ended:
                 raise
-            await self._secrets.replace_secret(secret_id, grant.to_dict(), None)
+            await self._replace_grant(secret_id, grant, None)
             raise GrantEnded from refused
-        renewed = read_tokens(answer, grant)
-        await self._secrets.replace_secret(secret_id, grant.to_dict(), renewed.to_dict())
-        return renewed
+        renewed = replace(read_tokens(answer, grant), client_secret=secret)
+        return renewed if await self._replace_grant(secret_id, grant, renewed) else None
+
+    async def _replace_grant(self, secret_id: SecretId, before: ToolGrant, after: ToolGrant | None) -> bool:
+        """Store a grant, or none, unless another grant than ``before`` is stored. Outlast a short outage."""
+        value = after.to_dict() if after else None
+        for left in reversed(range(_TRIES)):
+            try:
+                while (found := await self._secrets.read_secret(secret_id)) and found.value:
+                    if found.value == value:
+                        return True  # the reply to an earlier attempt was lost
+                    if found.value.get("access_token") != before.access_token:
+                        return False
+                    if await self._secrets.replace_secret(secret_id, found.value, value):
+                        return True
+            except StoreUnavailable:
+                if not left:
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                return False
+        return False
 
     async def _read_grant(self, server: SignInServer, owner: str) -> ToolGrant | None:
         found = await self._secrets.read_secret(_make_secret_id(server, owner))

@@ -15,7 +15,6 @@ from api_client.contract.settings.oidc_settings import parse_secure_address
 from api_client.oidc.authorization_server import AuthorizationServer
 from api_client.oidc.person import SignInRefused
 from api_client.secrets.cipher import SecretCipher
-from api_client.secrets.secret_store import SecretId, SecretStore
 from api_client.store import Store
 from api_client.tools.sign_in_server import SignInServer, find_sign_in_server
 from api_client.tools.tool_grants import ToolGrant, ToolGrants, read_tokens
@@ -71,7 +70,7 @@ class ToolSignIn:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store, self._secrets, self._grants = store, SecretStore(store), ToolGrants(store)
+        self._store, self._grants = store, ToolGrants(store)
         self._settings, self._keys = store.settings, ToolSignInKeys(store.namespace)
 
     async def begin_sign_in(self, server: SignInServer, owner: str, redirect_uri: str, **more: Any) -> tuple[str, str]:
@@ -171,19 +170,14 @@ class ToolSignIn:
     ) -> tuple[str, str]:
         """Return the id and the secret of the OAuth client in the settings, or register a client for this sign-in."""
         if server.client_id:
-            secret_ids = [SecretId(name=server.credentials, owner=each) for each in dict.fromkeys((owner, ""))]
-            found = await self._secrets.read_secret(*secret_ids)
-            return server.client_id, str(found.value.get("client_secret", "")) if found and found.value else ""
-        endpoint = (await issuer.discover()).get("registration_endpoint")
-        try:
-            parse_secure_address(str(endpoint or ""))
-        except ValueError:
-            message = (
-                f"its provider registers no clients by itself: an operator sets client_id in [tools.{server.name}]"
-            )
-            raise SignInRefused(message) from None
+            return server.client_id, await self._grants.read_client_secret(server, owner)
+        place = (await issuer.discover()).get("registration_endpoint")
+        if not place:
+            said = f"its provider registers no clients by itself: an operator sets client_id in [tools.{server.name}]"
+            raise SignInRefused(said)
+        issuer.check_endpoint("registration_endpoint", str(place))
         return _read_registration(
-            await issuer.send_request("POST", str(endpoint), json=_describe_client(server, redirect_uri))
+            await issuer.send_request("POST", str(place), json=_describe_client(server, redirect_uri))
         )
 
 

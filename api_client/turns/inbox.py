@@ -13,7 +13,8 @@ from api_client.contract.interruption import Answerer
 from api_client.contract.order_log import LINK_HOLDER, Orders
 from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn, TurnState
-from api_client.interruptions.registry import find_question_kind
+from api_client.interruptions.question import Choice
+from api_client.interruptions.registry import find_question_kind, show_question
 from api_client.store import Store
 from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
@@ -56,12 +57,14 @@ class Inbox:
         decision_id: str = "",
         suspended_at: float = 0.0,
         how: str = "inbox",
+        page: str = "",
     ) -> Turn:
         """Answer a suspended turn's question with the choice ``kind``. Return the turn's new record.
 
         The order is recorded first; repeating it with the same ``decision_id`` is safe. ``by`` is the verified identity
         of the person, ``name`` the unverified name, ``text`` an edited answer, ``suspended_at`` identifies the question
-        (0 for any), and ``how`` describes the order. Raises ``TurnNotFound``, ``TurnNotSuspended``, or ``BadRequest``
+        (0 for any), and ``how`` describes the order. ``page`` is the page from which a choice comes
+        that has one (``Choice``). Raises ``TurnNotFound``, ``TurnNotSuspended``, or ``BadRequest``
         for a decision that does not fit the question.
         """
         turn = await self._reader.read_turn(turn_id, owner=owner)
@@ -69,6 +72,7 @@ class Inbox:
         check_decision(kind, note, text, decision_id)
         if asked:
             find_question_kind(asked.kind).check_answer(asked, kind, note, text)
+            self._check_page(turn_id, show_question(asked).find_choice(kind), page)
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
@@ -89,6 +93,12 @@ class Inbox:
                 await self._announcer.announce_task(ChainTask.parse(what.decode()), turn_id, session_id)
             await self._store.await_durability(turn_id, turn.seq + (said != b"known"))
             return await self._reader.read_turn(turn_id)
+
+    def _check_page(self, turn_id: str, choice: Choice, page: str) -> None:
+        if choice.page and choice.page != page:
+            place = f"{self._store.settings.public_url.rstrip('/')}/turns/{turn_id}"
+            why = f"{choice.decision} cannot be given here: choose {choice.label!r} at {place}"
+            raise BadRequest(why, param="decision")
 
 
 def _why_not_suspended(turn: Turn) -> str:

@@ -1,11 +1,12 @@
 """Sign-in of people to MCP servers: authorization code with PKCE, from the question to the call and its renewal."""
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
 import subprocess
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,23 +18,27 @@ import pytest
 
 pytest.importorskip("mcp")
 
+from mcp.shared.auth import OAuthToken
+
 from api_client.api_keys import ApiKey, add_key, make_token
-from api_client.contract.errors import SettingsError
+from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import load_settings
 from api_client.contract.turn import Outcome
-from api_client.secrets.secret_store import SecretStore
-from api_client.tools.sign_in_server import find_sign_in_server
-from api_client.tools.tool_grants import GrantEnded, ToolGrants
+from api_client.oidc.person import SignInRefused
+from api_client.secrets.secret_store import SecretId, SecretStore
+from api_client.tools.sign_in_server import SignInServer, find_sign_in_server
+from api_client.tools.tool_grants import GrantEnded, ToolGrant, ToolGrants
 from api_client.tools.tool_sign_in import ToolSignIn
 from api_client.web.pages.page_parts.tool_sign_in import COOKIE
 from tests.html import Document
 from tests.installation import Installation, environ_of, turns, web
 from tests.ports import free_port
-from tests.support import wait_for
+from tests.support import wait_for, wait_until
 from tests.tools.running import HERE, PYTHON, block, call, equip, rows, told
 from tests.tools.stored_secrets import CANARY, find_holders, run_secrets
 from worker.plugins.tools.credentials import StoredCredentials
+from worker.plugins.tools.oauth import StoredTokens
 from worker.plugins.tools.server_checks import tools
 from worker.plugins.tools.tool_servers import list_servers
 from worker.plugins.tools.upstream import SignInRequired
@@ -209,6 +214,46 @@ async def refuse(installation: Installation, http: Browser, back: str, words: st
     assert listed(installation) == []
 
 
+async def test_nobody_says_that_a_person_signed_in_without_the_sign_in(
+    installation: Installation, browser: Browser, waiting: str
+) -> None:
+    answer = await browser.post(
+        f"/v1/inbox/{waiting}/decision",
+        json={"decision": "approve"},
+        headers={"authorization": f"Bearer {make_token(installation.settings.token_path)}"},
+    )
+    assert (answer.status_code, f"{PUBLIC}/turns/{waiting}" in answer.text) == (400, True), answer.text
+    form = Document((await browser.get(f"/turns/{waiting}")).text).form(f"/turns/{waiting}/decision")
+    answer = await browser.post(f"/turns/{waiting}/decision", data=form | {"decision": "approve"})
+    assert answer.status_code == 400
+    environ = environ_of(installation.settings)
+    approved = subprocess.run(turns("inbox", "approve", waiting), env=environ, capture_output=True, text=True)
+    assert (approved.returncode != 0, f"/turns/{waiting}" in approved.stderr) == (True, True)
+    shown = subprocess.run(turns("inbox", "show", waiting), env=environ, capture_output=True, text=True)
+    assert re.search(r"answers +reject\n", shown.stdout), shown.stdout
+    assert (await installation.client.reader.read_turn(waiting)).state == "suspended"
+
+
+async def test_one_sign_in_continues_all_turns_of_its_person_that_wait_for_it(
+    installation: Installation, served: Served, browser: Browser, waiting: str
+) -> None:
+    others = [await ask(installation, session=session) for session in ("second", "third")]
+    await sign_in(browser, waiting)
+    for turn_id in (waiting, *others):
+        assert "Bearer ***" in (await installation.result(turn_id)).response
+    assert served.log.read_text().split()[::3] == ["code"]
+
+
+async def test_a_person_who_has_signed_in_already_is_sent_nowhere(
+    installation: Installation, browser: Browser, waiting: str
+) -> None:
+    await sign_in_directly(installation)
+    form = Document((await browser.get(f"/turns/{waiting}")).text).form(f"/turns/{waiting}/decision")
+    answer = await browser.post(f"/turns/{waiting}/tool-sign-in", data=form)
+    assert "You are signed in to jira" in Document(answer.text).text
+    assert "Bearer ***" in (await installation.result(waiting)).response
+
+
 async def test_a_sign_in_is_finished_by_the_browser_that_began_it_and_once(
     installation: Installation, browser: Browser, waiting: str
 ) -> None:
@@ -322,16 +367,99 @@ async def link_to(http: Browser, installation: Installation, turn_id: str) -> st
     return f"/answer/{turn_id}?suspended={suspended}&until={until}&signature={signature}"
 
 
-async def test_of_processes_that_renew_a_token_at_once_one_asks_the_issuer(
-    installation: Installation, served: Served
-) -> None:
+class Signed(NamedTuple):
+    """A server to which the owner ``local`` has signed in, and the grant."""
+
+    server: SignInServer
+    grant: ToolGrant
+
+
+@pytest.fixture
+async def signed(installation: Installation, served: Served) -> Signed:
     configure(installation, served)
+    return await sign_in_directly(installation)
+
+
+async def sign_in_directly(installation: Installation) -> Signed:
+    """Sign the owner ``local`` in without a turn."""
     server = find_sign_in_server(installation.settings, "jira")
     assert server
     flows = ToolSignIn(installation.client.store)
     address, pending = await flows.prepare_sign_in(server, "local", f"{PUBLIC}/back", "state")
-    query = dict(httpx2.QueryParams(urlsplit(await agree(address)).query))
-    await flows.store_grant(server, pending, query)
+    await flows.store_grant(server, pending, dict(httpx2.QueryParams(urlsplit(await agree(address)).query)))
+    grant, _ = await ToolGrants(installation.client.store).find_grant(server, "local")
+    return Signed(server, grant)
+
+
+async def test_a_renewed_token_is_stored_although_the_request_that_needed_it_was_given_up(
+    installation: Installation, served: Served, signed: Signed
+) -> None:
+    grants, hold = ToolGrants(installation.client.store), served.log.with_suffix(".hold")
+    hold.touch()
+    asking = asyncio.create_task(grants.renew_grant(signed.server, "local", signed.grant))
+    await wait_until(lambda: "refresh" in served.log.read_text())
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    hold.unlink()
+    renewed = await ToolGrants(installation.client.store).renew_grant(signed.server, "local", signed.grant)
+    assert renewed.access_token != signed.grant.access_token
+    assert served.log.read_text().split()[::3] == ["code", "refresh"]
+
+
+async def test_a_renewed_token_is_stored_in_spite_of_an_outage_and_of_another_encryption_meanwhile(
+    installation: Installation, served: Served, signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, failed = installation.client.store, list[str]()
+    send = store.send_command
+
+    async def send_badly(*parts: Any) -> Any:
+        if parts[0] == "EVAL" and "HSET" in parts[1] and len(failed) < 2:
+            failed.append("write")
+            if len(failed) == 1:
+                raise StoreUnavailable("the store is out")
+            await SecretStore(installation.client.store).encrypt_all_again()
+        return await send(*parts)
+
+    monkeypatch.setattr(store, "send_command", send_badly)
+    renewed = await ToolGrants(store).renew_grant(signed.server, "local", signed.grant)
+    assert await ToolGrants(store).find_grant(signed.server, "local") == (renewed, "local")
+    assert renewed.access_token != signed.grant.access_token
+
+
+async def test_a_client_whose_secret_changed_costs_nobody_the_sign_in(
+    installation: Installation, served: Served
+) -> None:
+    about = {"redirect_uris": [f"{PUBLIC}/back"], "scope": "read", "token_endpoint_auth_method": "client_secret_basic"}
+    async with httpx2.AsyncClient() as http:
+        client = (await http.post(f"{served.url}/register", json=about)).json()
+    configure(installation, served, client_id=client["client_id"])
+    secrets, grants = SecretStore(installation.client.store), ToolGrants(installation.client.store)
+    secret_id, right = SecretId(name="jira"), {"client_secret": client["client_secret"]}
+    await secrets.write_secret(secret_id, right)
+    server, used = await sign_in_directly(installation)
+    await secrets.write_secret(secret_id, {"client_secret": "wrong"})
+    with pytest.raises(SignInRefused, match="401"):
+        await grants.renew_grant(server, "local", used)
+    await secrets.write_secret(secret_id, right)
+    earlier = replace(used, client_secret="earlier")
+    await grants.write_grant(server, "local", earlier)
+    renewed = await grants.renew_grant(server, "local", earlier)
+    assert (renewed.access_token != used.access_token, renewed.client_secret) == (True, client["client_secret"])
+
+
+async def test_a_persons_tokens_serve_no_client_of_its_own(installation: Installation, signed: Signed) -> None:
+    secret_id = SecretId(name="jira", owner="local", server="jira")
+    tokens = StoredTokens(SecretStore(installation.client.store), secret_id, [])
+    assert await tokens.get_tokens() is None
+    await tokens.set_tokens(OAuthToken(access_token="own"))
+    assert await tokens.get_tokens() == OAuthToken(access_token="own")
+
+
+async def test_of_processes_that_renew_a_token_at_once_one_asks_the_issuer(
+    installation: Installation, served: Served, signed: Signed
+) -> None:
+    server = signed.server
     grants = [ToolGrants(installation.client.store) for _ in range(5)]
     used, owner = await grants[0].find_grant(server, "local")
     assert owner == "local"
@@ -363,23 +491,52 @@ def test_the_doctor_says_where_people_sign_in(installation: Installation, served
     assert finding.state == "wrong"
 
 
+@contextlib.asynccontextmanager
+async def signing_in_from_a_terminal(installation: Installation) -> AsyncIterator[tuple[Process, str]]:
+    """``turns secrets sign-in``, and the address to which the issuer sends the browser back."""
+    command, environ = turns("secrets", "sign-in", "jira", "--owner", "ada"), environ_of(installation.settings)
+    started = await asyncio.create_subprocess_exec(*command, env=environ, stderr=PIPE, stdout=PIPE)
+    assert started.stderr
+    try:
+        while "/authorize?" not in (line := (await started.stderr.readline()).decode()):
+            assert line
+        async with httpx2.AsyncClient(follow_redirects=False) as http:
+            yield started, (await http.get(line.strip())).headers["location"]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            started.kill()
+
+
 async def test_a_person_signs_in_from_a_terminal(installation: Installation, served: Served) -> None:
     configure(installation, served)
     unknown = run_secrets(installation, "sign-in", "other")
     assert "there is no such server" in unknown.stderr
-    command, environ = turns("secrets", "sign-in", "jira", "--owner", "ada"), environ_of(installation.settings)
-    started = await asyncio.create_subprocess_exec(*command, env=environ, stderr=PIPE, stdout=PIPE)
-    assert started.stderr
-    assert started.stdout
-    while "/authorize?" not in (line := (await started.stderr.readline()).decode()):
-        assert line
-    async with httpx2.AsyncClient(follow_redirects=False) as http:
-        back = (await http.get(line.strip())).headers["location"]
+    async with signing_in_from_a_terminal(installation) as (started, back), httpx2.AsyncClient() as http:
+        port = urlsplit(back).port
+        _, spare = await asyncio.open_connection("127.0.0.1", port)  # as browsers do
+        _, long = await asyncio.open_connection("127.0.0.1", port)
+        long.write(b"x" * 100_000)
         assert (await http.get(f"{back.partition('?')[0]}?code=x&state=x")).status_code == 404
         assert (await http.get(back)).text == "You can close this page."
-    assert "signed in to jira" in (await started.stdout.read()).decode()
-    assert await started.wait() == 0
+        said, errors = await started.communicate()
+        assert ("signed in to jira" in said.decode(), errors.decode().strip()) == (True, "")
+        assert started.returncode == 0
+        for each in (spare, long):
+            each.close()
     assert listed(installation) == [("jira", owner_of_name("ada"), "OAuth token")]
+
+
+async def test_the_browser_of_a_terminals_sign_in_says_that_the_provider_refused(
+    installation: Installation, served: Served
+) -> None:
+    configure(installation, served)
+    async with signing_in_from_a_terminal(installation) as (started, back), httpx2.AsyncClient() as http:
+        query = httpx2.QueryParams(urlsplit(back).query).remove("code").set("error", "access_denied")
+        page = await http.get(f"{back.partition('?')[0]}?{query}")
+        assert page.text == "You are not signed in: 'access_denied'. You can close this page."
+        _, errors = await started.communicate()
+        assert "access_denied" in errors.decode()
+    assert listed(installation) == []
 
 
 def test_a_server_to_which_people_sign_in_is_checked_when_settings_are_loaded(

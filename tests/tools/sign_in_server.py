@@ -2,9 +2,10 @@
 
 The authorization server is the official SDK's: it registers clients, checks PKCE and redirect addresses, and accepts a
 refresh token once. Who comes agrees. Each token that it gives is a line of LOG. The file LOG.expire ends all access
-tokens, LOG.revoke the refresh tokens too; both are removed then.
+tokens, LOG.revoke the refresh tokens too; both are removed then. While LOG.hold exists, renewed tokens do not leave.
 """
 
+import asyncio
 import secrets
 import sys
 import time
@@ -60,7 +61,10 @@ class Provider:
 
     async def exchange_refresh_token(self, client, refresh_token, scopes):
         del self.refresh[refresh_token.token]
-        return self._give_tokens("refresh", client, refresh_token)
+        given = self._give_tokens("refresh", client, refresh_token)
+        while LOG.with_suffix(".hold").exists():
+            await asyncio.sleep(0.01)
+        return given
 
     def _give_tokens(self, how, client, given):
         part = secrets.token_hex(8)

@@ -90,7 +90,7 @@ def show(turn_id: str, as_json: bool) -> None:
         rows.append(("decided", f"{turn.decision.kind} by {fit_line(turn.decision.who)}"))
     if asked:
         question = show_question(asked)
-        rows += [("who answers", asked.who), ("answers", ", ".join(each.decision for each in question.choices))]
+        rows += [("who answers", asked.who), ("answers", ", ".join(each.decision for each in question.direct_choices))]
         rows += [(fit_line(name), strip_control(value)) for name, value in question.facts]
     write_table(rows)
     if best := found["proposal"]:

@@ -51,7 +51,7 @@ def _question_name(turn: Turn) -> str:
 
 
 def _build_elicitation(question: QuestionView) -> dict[str, Any]:
-    decision = {"type": "string", "enum": [each.decision for each in question.choices if not each.takes]}
+    decision = {"type": "string", "enum": [each.decision for each in question.direct_choices if not each.takes]}
     schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
     params = {"mode": "form", "message": f"{question.title}\n{question.chat}", "requestedSchema": schema}
     return {"method": "elicitation/create", "params": params}
@@ -65,7 +65,7 @@ def read_decision(response: dict[str, Any], turn: Turn) -> str:
     if response.get("action") == "decline":
         return asked.silence
     said = (response.get("content") or {}).get("decision") if response.get("action") == "accept" else ""
-    return said if said in {each.decision for each in show_question(asked).choices if not each.takes} else ""
+    return said if said in {each.decision for each in show_question(asked).direct_choices if not each.takes} else ""
 
 
 def build_extension(tools: TurnTools) -> Extension:

@@ -30,7 +30,9 @@ class StoredTokens:
         """Return the stored token, or None if there is no readable one, so that the SDK requests a new token."""
         try:
             found = await self._store.read_secret(self._secret_id)
-            return self._note(OAuthToken.model_validate(found.value)) if found else None
+            if found is None or (found.value or {}).get("sign_in"):  # a person's, of settings that were
+                return None
+            return self._note(OAuthToken.model_validate(found.value))
         except (SettingsError, StoreUnavailable, ValidationError) as error:
             log.warning("tools.token_unread", server=self._secret_id.server, error=type(error).__name__)
             return None

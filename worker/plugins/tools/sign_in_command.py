@@ -19,7 +19,9 @@ from worker.cli.output import json_option, write_result
 from worker.cli.store_access import run_with_client
 
 _MOST_LINE = 16_384
-_DONE = b"You can close this page."
+_DONE = "You can close this page."
+#: Longest wait for a request's first line, in seconds. Browsers open connections on which they send nothing.
+_LINE_SECONDS = 10.0
 
 
 @click.command("sign-in", epilog="Example: turns secrets sign-in jira --owner ada")
@@ -52,17 +54,20 @@ async def _sign_in(flow: ToolSignIn, server: SignInServer, owner: str) -> None:
     state = random.token_urlsafe(32)
 
     async def answer_browser(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = (await reader.readline()).decode("latin-1").split(" ")
-        query = dict(parse_qsl(urlsplit(line[1]).query)) if len(line) == 3 else {}
-        ours = hmac.compare_digest(query.get("state", "").encode(), state.encode())
-        head = b"HTTP/1.1 200 OK" if ours else b"HTTP/1.1 404 Not Found"
-        writer.write(head + b"\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n" + (_DONE if ours else b""))
-        writer.close()
-        if ours and not came.done():
-            came.set_result(query)
+        try:
+            query = await _read_query(reader)
+            ours = hmac.compare_digest(query.get("state", "").encode(), state.encode())
+            said = f"You are not signed in: {query['error'][:60]!a}. {_DONE}" if "error" in query else _DONE
+            head = "HTTP/1.1 200 OK" if ours else "HTTP/1.1 404 Not Found"
+            text = f"{head}\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n{said if ours else ''}"
+            writer.write(text.encode())
+            if ours and not came.done():
+                came.set_result(query)
+        finally:
+            writer.close()
 
     listener = await asyncio.start_server(answer_browser, "127.0.0.1", 0, limit=_MOST_LINE)
-    async with listener:
+    try:
         port = listener.sockets[0].getsockname()[1]
         address, pending = await flow.prepare_sign_in(server, owner, f"http://127.0.0.1:{port}/signed-in", state)
         click.echo(f"open this address in a browser on this machine:\n\n{address}\n", err=True)
@@ -71,4 +76,16 @@ async def _sign_in(flow: ToolSignIn, server: SignInServer, owner: str) -> None:
                 query = await came
         except TimeoutError:
             raise SignInRefused("nobody came back within ten minutes") from None
+    finally:
+        listener.close()  # without a wait for connections, which browsers keep open
     await flow.store_grant(server, pending, query)
+
+
+async def _read_query(reader: asyncio.StreamReader) -> dict[str, str]:
+    """Return the query of a request's first line, or nothing if no such line comes."""
+    try:
+        line = (await asyncio.wait_for(reader.readline(), _LINE_SECONDS)).decode("latin-1").split(" ")
+        return dict(parse_qsl(urlsplit(line[1]).query)) if len(line) == 3 else {}
+    # Silence, a line that is too long, a browser that left, or the end of the command.
+    except (TimeoutError, ValueError, OSError, asyncio.CancelledError):
+        return {}

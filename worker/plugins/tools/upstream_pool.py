@@ -85,9 +85,11 @@ class UpstreamPool:
         return {secret for session in self._sessions.values() for secret in session.secrets}
 
     async def close(self) -> None:
-        """End all sessions and their server processes."""
+        """End all sessions and their server processes, after the renewals of tokens that are under way."""
         if ending := [session.end_session() for session in self._sessions.values()]:
             await asyncio.wait(ending, timeout=10.0)
+        if self._grants:
+            await self._grants.await_renewals(10.0)
 
     def _build_auth(self, server: ToolServer, access: _Access, secrets: list[str]) -> httpx2.Auth | None:
         if self._grants and server.sign_in and access.grant:
