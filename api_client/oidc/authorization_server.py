@@ -122,10 +122,10 @@ class AuthorizationServer:
         except (ValueError, RecursionError):
             data = None
         if answer.status_code not in {200, 201} or not isinstance(data, dict):
-            code = str(data.get("error", ""))[:60] if isinstance(data, dict) else ""
-            why = code if isinstance(data, dict) else "without a JSON object"
+            oauth_error = str(data.get("error", ""))[:60] if isinstance(data, dict) else ""
+            why = oauth_error if isinstance(data, dict) else "without a JSON object"
             said = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
-            raise SignInRefused(said, oauth_error=code, status=answer.status_code)
+            raise SignInRefused(said, oauth_error=oauth_error, status=answer.status_code)
         return {name: value for name, value in data.items() if value is not None}
 
 
