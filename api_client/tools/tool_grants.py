@@ -178,14 +178,15 @@ class ToolGrants:
 
     async def _replace_grant(self, secret_id: SecretId, before: ToolGrant, after: ToolGrant | None) -> bool:
         """Store a grant, or none, unless another grant than ``before`` is stored. Outlast a short outage."""
+        value = after.to_dict() if after else None
         for left in reversed(range(_TRIES)):
             try:
                 while (found := await self._secrets.read_secret(secret_id)) and found.value:
-                    if after and found.value == after.to_dict():
+                    if found.value == value:
                         return True  # the reply to an earlier attempt was lost
                     if found.value.get("access_token") != before.access_token:
                         return False
-                    if await self._secrets.replace_secret(secret_id, found.value, after and after.to_dict()):
+                    if await self._secrets.replace_secret(secret_id, found.value, value):
                         return True
             except StoreUnavailable:
                 if not left:

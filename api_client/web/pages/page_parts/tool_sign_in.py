@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest, SettingsError, TurnNotFound, TurnNotSuspended
 from api_client.contract.interruption import Answerer
 from api_client.contract.order_log import LINK_HOLDER
+from api_client.contract.owners import format_owner
 from api_client.contract.tool_sign_in import TOOL_SIGN_IN
 from api_client.contract.turn import Turn, TurnState
 from api_client.interruptions.tool_sign_in_question import BEGIN_PAGE
@@ -36,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 CALLBACK_PATH = "/tools/signed-in"
 COOKIE = "helix-tool-sign-in"
-_COOKIE_OPTIONS: Any = {"path": CALLBACK_PATH, "httponly": True, "samesite": "lax"}
+_COOKIE_OPTIONS: Any = {"httponly": True, "samesite": "lax"}
 
 router = page_router()
 
@@ -49,7 +51,9 @@ async def begin_on_page(
     if visitor.keyless:
         raise token_required_error()
     turn = await relay.client.reader.read_turn(turn_id, owner=visitor.changeable_owner)
-    return await _begin(request, relay, turn, parse_integer(form.get("suspended", "")), visitor.actor_name)
+    own = visitor.caller.owner == turn.request.owner
+    warning = "tool_sign_in_warns" if own else "tool_sign_in_warns_others"
+    return await _begin(request, relay, turn, parse_integer(form.get("suspended", "")), visitor.actor_name, warning)
 
 
 @router.post(f"/answer/{{turn_id}}/{BEGIN_PAGE}")
@@ -63,7 +67,7 @@ async def begin_with_link(
     asked = await read_question_link(relay, turn_id, suspended, until, signature)
     if not asked.is_open:
         raise TurnNotSuspended(turn_id, "the question waits for no answer any more")
-    return await _begin(request, relay, asked.turn, asked.suspended_ms, LINK_HOLDER)
+    return await _begin(request, relay, asked.turn, asked.suspended_ms, LINK_HOLDER, "tool_sign_in_warns")
 
 
 @router.get(f"{CALLBACK_PATH}/{{server}}")
@@ -77,13 +81,13 @@ async def finish_tool_sign_in(request: Request, server: str, relay: CurrentRelay
     except (SignInRefused, SettingsError) as error:
         return _render_refusal(relay, error)
     log.info("page.tool_signed_in", server=done.server, by=done.by)
-    more = {"turn_id": done.turn_id, "suspended_ms": done.suspended_ms, "by": done.by, "with_link": done.with_link}
+    more: Any = {"turn_id": done.turn_id, "suspended_ms": done.suspended_ms, "by": done.by, "with_link": done.with_link}
     response = await _continue_turns(relay, done.server, done.owner, **more)
-    response.delete_cookie(COOKIE, **_COOKIE_OPTIONS)
+    response.delete_cookie(COOKIE, path=f"{CALLBACK_PATH}/{done.server}", **_COOKIE_OPTIONS)
     return response
 
 
-async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, by: str) -> Response:
+async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, by: str, warning: str) -> Response:
     asked, locale, settings = turn.interruption, turn.request.locale, relay.settings
     waits = turn.state is TurnState.SUSPENDED and round(turn.suspended_at * 1000) == suspended_ms
     if not waits or asked is None or asked.kind != TOOL_SIGN_IN:
@@ -94,25 +98,33 @@ async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, 
     if by == LINK_HOLDER and {asked.who, server.who} != {Answerer.OWNER.value}:
         raise BadRequest("who signs in here has to be signed in to these pages", code="operators_only")
     more: Any = {"turn_id": turn.turn_id, "suspended_ms": suspended_ms, "by": by, "with_link": by == LINK_HOLDER}
-    with suppress(GrantEnded):
-        await ToolGrants(relay.client.store).find_grant(server, turn.request.owner)
-        return await _continue_turns(relay, server.name, turn.request.owner, **more)
     back = f"{settings.public_url.rstrip('/')}{CALLBACK_PATH}/{server.name}"
+    opened, public = _find_host(request), urlsplit(settings.public_url).hostname
     try:
+        with suppress(GrantEnded):
+            await ToolGrants(relay.client.store).find_grant(server, turn.request.owner)
+            return await _continue_turns(relay, server.name, turn.request.owner, **more)
+        if public and opened != public:
+            raise SignInRefused(translate("tool_sign_in_elsewhere", locale, opened=opened, public=public))
         address, cookie = await ToolSignIn(relay.client.store).begin_sign_in(server, turn.request.owner, back, **more)
     except (SignInRefused, SettingsError) as error:
-        return _render_refusal(relay, error)
-    names = {"server": server.name, "host": server.issuer_host}
+        return _render_refusal(relay, error, locale)
+    names = {
+        "server": server.name,
+        "host": server.issuer_host,
+        "owner": format_owner(turn.request.owner, turn.request.key),
+    }
     response = render_page(
         "tool_sign_in.html",
         locale=locale,
         title=translate("tool_sign_in_title", locale, **names),
-        texts=[translate("tool_sign_in_leads", locale, **names), translate("tool_sign_in_warns", locale, **names)],
+        texts=[translate("tool_sign_in_leads", locale, **names), translate(warning, locale, **names)],
         address=address,
         label=translate("tool_sign_in_go", locale, **names),
     )
     secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, cookie, max_age=PENDING_SECONDS, secure=secure, **_COOKIE_OPTIONS)
+    path = f"{CALLBACK_PATH}/{server.name}"  # of this server alone, so that two sign-ins at once do not meet
+    response.set_cookie(COOKIE, cookie, max_age=PENDING_SECONDS, secure=secure, path=path, **_COOKIE_OPTIONS)
     return response
 
 
@@ -147,8 +159,13 @@ async def _approve_turn(relay: Relay, turn_id: str, owner: str, suspended_at: fl
     )
 
 
-def _render_refusal(relay: Relay, error: SignInRefused | SettingsError) -> Response:
-    locale = relay.settings.locale
+def _find_host(request: Request) -> str:
+    """Return the host under which the browser has opened the page, also behind a proxy."""
+    return urlsplit(request.headers.get("origin", "")).hostname or request.url.hostname or ""
+
+
+def _render_refusal(relay: Relay, error: SignInRefused | SettingsError, locale: str = "") -> Response:
+    locale = locale or relay.settings.locale
     log.warning("page.tool_sign_in_refused", why=str(error))
     why = str(error) if isinstance(error, SignInRefused) else translate("tool_sign_in_keys", locale)
     title = translate("tool_sign_in_refused", locale)
