@@ -264,10 +264,43 @@ async def test_a_sign_in_is_finished_by_the_browser_that_began_it_and_once(
         await refuse(installation, other, back, "this browser has not begun this sign-in")
     cookie = browser.cookies[COOKIE]
     assert (await browser.get(back)).status_code == 200
-    browser.cookies.set(COOKIE, cookie, domain="127.0.0.1", path="/tools/signed-in")
+    browser.cookies.set(COOKIE, cookie, domain="127.0.0.1", path="/tools/signed-in/jira")
     again = await browser.get(back)
     assert "finished before" in Document(again.text).text
     assert again.status_code == 403
+
+
+async def test_a_page_at_another_host_than_the_way_back_begins_no_sign_in(
+    installation: Installation, browser: Browser, waiting: str
+) -> None:
+    form = Document((await browser.get(f"/turns/{waiting}")).text).form(f"/turns/{waiting}/decision")
+    elsewhere = {"origin": "http://localhost:8765", "sec-fetch-site": "same-origin"}
+    answer = await browser.post(f"/turns/{waiting}/tool-sign-in", data=form, headers=elsewhere)
+    assert (answer.status_code, COOKIE in browser.cookies) == (403, False)
+    said = Document(answer.text).text
+    assert "This sign-in cannot be finished" in said
+    assert "You opened this page at localhost, and the sign-in leads back to 127.0.0.1" in said
+
+
+async def test_who_cannot_be_signed_in_without_keys_reads_the_remedy_in_the_turns_language(
+    installation: Installation, browser: Browser, waiting: str
+) -> None:
+    form = Document((await browser.get(f"/turns/{waiting}")).text).form(f"/turns/{waiting}/decision")
+    installation.settings.secrets_key_path.unlink()
+    answer = await browser.post(f"/turns/{waiting}/tool-sign-in", data=form)
+    assert answer.status_code == 403
+    assert "Ask an operator to run <code>turns doctor</code>." in answer.text
+
+
+async def test_an_operator_reads_whose_chat_gets_the_account(installation: Installation, browser: Browser) -> None:
+    installation.worker()
+    ada = owner_of_name("ada")
+    turn_id = await ask(installation, owner=ada)
+    form = Document((await browser.get(f"/turns/{turn_id}")).text).form(f"/turns/{turn_id}/decision")
+    answer = await browser.post(f"/turns/{turn_id}/tool-sign-in", data=form)
+    assert f"This chat belongs to {ada}, not to you" in Document(answer.text).text
+    cookie = answer.headers["set-cookie"]
+    assert "Path=/tools/signed-in/jira;" in cookie
 
 
 async def test_a_code_of_another_sign_in_is_refused(installation: Installation, browser: Browser, waiting: str) -> None:
@@ -289,6 +322,8 @@ async def test_an_answer_that_was_changed_signs_nobody_in(
     for changed, path, words in changes:
         back = urlsplit(await agree(await begin(browser, waiting)))
         query = httpx2.QueryParams(back.query).merge(changed)
+        if path:  # a browser keeps the cookie to its own server's address
+            browser.cookies.set(COOKIE, browser.cookies[COOKIE], domain="127.0.0.1", path=path)
         await refuse(installation, browser, f"{path or back.path}?{query}", words)
     assert (await installation.client.reader.read_turn(waiting)).state == "suspended"
 
