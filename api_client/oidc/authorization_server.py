@@ -1,4 +1,4 @@
-"""Talks to an authorization server: its metadata, the authorization code flow with PKCE, and its token endpoint."""
+"""Talks to an authorization server: its metadata, the authorization code grant with PKCE, and its token endpoint."""
 
 from __future__ import annotations
 

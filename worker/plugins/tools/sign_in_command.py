@@ -48,7 +48,7 @@ def sign_in(server: str, owner: str, as_json: bool) -> None:
     write_result(as_json, {"server": server, "owner": whose}, f"signed in to {server} for {whose or 'everybody'}")
 
 
-async def _sign_in(flow: ToolSignIn, server: SignInServer, owner: str) -> None:
+async def _sign_in(sign_in: ToolSignIn, server: SignInServer, owner: str) -> None:
     """Print the URL of the sign-in page, wait for the browser's redirect to a local port, and store the tokens."""
     came: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
     state = random.token_urlsafe(32)
@@ -69,7 +69,7 @@ async def _sign_in(flow: ToolSignIn, server: SignInServer, owner: str) -> None:
     listener = await asyncio.start_server(answer_browser, "127.0.0.1", 0, limit=_MOST_LINE)
     try:
         port = listener.sockets[0].getsockname()[1]
-        address, pending = await flow.prepare_sign_in(server, owner, f"http://127.0.0.1:{port}/signed-in", state)
+        address, pending = await sign_in.prepare_sign_in(server, owner, f"http://127.0.0.1:{port}/signed-in", state)
         click.echo(f"open this address in a browser on this machine:\n\n{address}\n", err=True)
         try:
             async with asyncio.timeout(PENDING_SECONDS):
@@ -78,7 +78,7 @@ async def _sign_in(flow: ToolSignIn, server: SignInServer, owner: str) -> None:
             raise SignInRefused("nobody came back within ten minutes") from None
     finally:
         listener.close()  # without a wait for connections, which browsers keep open
-    await flow.store_grant(server, pending, query)
+    await sign_in.store_grant(server, pending, query)
 
 
 async def _read_query(reader: asyncio.StreamReader) -> dict[str, str]:

@@ -76,8 +76,8 @@ async def finish_tool_sign_in(request: Request, server: str, relay: CurrentRelay
     if not requires_key(relay):
         require_local(request)
     try:
-        cookie, flow = request.cookies.get(COOKIE, ""), ToolSignIn(relay.client.store)
-        done = await flow.finish_sign_in(server, cookie, request.query_params)
+        cookie, sign_in = request.cookies.get(COOKIE, ""), ToolSignIn(relay.client.store)
+        done = await sign_in.finish_sign_in(server, cookie, request.query_params)
     except (SignInRefused, SettingsError) as error:
         return _render_refusal(relay, error)
     log.info("page.tool_signed_in", server=done.server, by=done.by)
