@@ -23,7 +23,7 @@ class EventKind:
 
 
 class HoldEvent(EventKind):
-    """Base class for events about something that holds a turn back, such as a pause, or about its end.
+    """Base class for events about something that holds a turn back, or about its end.
 
     ``clean`` makes a text fit for one line. ``BAR`` is kind and meaning of the bar that begins on the turn's chart;
     empty if the turn waits for a worker.
