@@ -1,6 +1,7 @@
 """The store's client on an event loop."""
 
 import asyncio
+import gc
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +19,7 @@ from api_client.store import Store, heed_cancellation
 from api_client.store.cluster import Nodes, find_master, list_nodes
 from api_client.store.connecting import NOT_YET
 from api_client.store.connection import Subscription
+from api_client.turns.channels import ChannelHub
 
 
 async def test_a_loop_whose_cancellation_was_swallowed_ends_all_the_same() -> None:
@@ -80,6 +82,22 @@ async def test_cleaning_up_after_a_cancellation_may_still_ask_the_store() -> Non
     await asyncio.wait([task])
     assert replies == [b"cleaned"]
     await store.close()
+
+
+@pytest.mark.parametrize("kind", ["commands", "channels"])
+async def test_a_connection_that_fails_after_its_only_caller_was_cancelled_is_no_fault_in_the_log(kind: str) -> None:
+    store, faults = Store(Settings(store_url="redis://127.0.0.1:1/0")), list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["message"]))
+    opening = store._connection._shared_pipeline if kind == "commands" else ChannelHub(store)._shared_connection
+    caller = asyncio.create_task(opening())
+    await asyncio.sleep(0)
+    [made] = asyncio.all_tasks() - {caller, asyncio.current_task()}
+    caller.cancel()
+    await asyncio.wait([caller, made])
+    await store.close()
+    del made, caller, opening, store
+    gc.collect()
+    assert faults == []
 
 
 # What a connection that listens to channels makes of the bytes that come.
