@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.completion import Completion, Verdict
+from api_client.contract.settings.load import load_settings
 from tests.runs import Asked, order_in
 from tests.support import wait_until
 from worker.runners.base import Emit, Order, RunResult, Stop
@@ -18,10 +20,11 @@ from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.completion_gate import RunEvidence, judge_run
 from worker.runners.claude.exchange import Exchange
 from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, HookMark
-from worker.runners.warm import idle_agents
+from worker.runners.warm import agent_lifecycle, idle_agents
 from worker.runners.warm.agent_lifecycle import WarmLimits
 from worker.runners.warm.idle_agents import IdleAgents
 from worker.runners.warm.spare_demand import SpareDemand
+from worker.runners.warm.usable_memory import usable_memory
 
 LIMITS = WarmLimits(seconds=60, processes=3, per_owner=2, memory_mb=0)
 
@@ -163,7 +166,7 @@ def test_chats_of_an_owner_that_are_held_at_once_keep_their_processes_until_they
 
 
 async def test_an_owners_surplus_ends_by_itself_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_agents, "_SURPLUS_SECONDS", 0.05)
+    monkeypatch.setattr(idle_agents, "_REST_SECONDS", 0.05)
     idle, runner = IdleAgents(), Runner()
     for name in "abc":
         await idle.run_message(runner, LIMITS, order(name), lambda _: None, Asked())
@@ -300,7 +303,7 @@ def test_a_spare_that_is_about_to_start_is_ended_too() -> None:
 
 
 @pytest.mark.parametrize("limits", [replace(AHEAD, processes=2), replace(AHEAD, memory_mb=320)])
-def test_kept_agents_make_no_room_for_a_spare_but_a_spare_for_them(limits: WarmLimits) -> None:
+def test_agents_in_use_make_no_room_for_a_spare_but_a_spare_for_them(limits: WarmLimits) -> None:
     idle, runner = IdleAgents(), Preparing()
     idle._demand.record_session("kind", time.monotonic())
     idle.keep_agent(Process(("a", "a"), size=100 * 2**20), limits)
@@ -311,6 +314,73 @@ def test_kept_agents_make_no_room_for_a_spare_but_a_spare_for_them(limits: WarmL
     assert len(runner.ahead) == 1
     idle.close()
     assert runner.ahead[0].closed
+
+
+@pytest.mark.parametrize("limits", [replace(AHEAD, processes=3), replace(AHEAD, memory_mb=430)])
+def test_the_agent_that_has_rested_longest_makes_room_for_a_spare_and_stays_away(
+    limits: WarmLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle, runner = IdleAgents(), Preparing()
+    idle._demand.record_session("kind", time.monotonic())
+    made = [Process((name, name), size=100 * 2**20) for name in "abc"]
+    for process in made:
+        idle.keep_agent(process, limits)
+    idle.start_spares(runner, limits, order("d"), "kind")
+    assert not runner.ahead, "all are in use"
+    monkeypatch.setattr(idle_agents, "_REST_SECONDS", 0.0)
+    idle.foresee_spares(runner, limits)
+    idle._closing.submit(lambda: None).result()
+    assert ([process.closed for process in made], len(runner.ahead)) == ([True, False, False], 1), "it was tried again"
+    idle.keep_agent(Process(("d", "d"), size=100 * 2**20), limits)
+    assert list(idle.idle_sessions()) == [("c", "c"), ("d", "d")]
+    assert list(idle.describe_idle()) == ["c", "(spare 1)", "d"]
+    assert idle.pop_ended_sessions() == {("a", "a"), ("b", "b")}
+    monkeypatch.setattr(idle_agents, "_REST_SECONDS", 60.0)
+    idle.keep_agent(Process(("e", "e"), size=100 * 2**20), limits)
+    assert list(idle.describe_idle()) == ["c", "d", "e"]
+    monkeypatch.setattr(idle_agents, "_REST_SECONDS", 0.0)
+    idle.foresee_spares(runner, limits)
+    idle._closing.submit(lambda: None).result()
+    assert list(idle.describe_idle()) == ["d", "e", "(spare 1)"], "one that had to go is started again"
+    idle.close()
+
+
+def test_the_agent_that_was_used_last_makes_no_room_for_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_agents, "_REST_SECONDS", 0.0)
+    idle, runner, limits = IdleAgents(), Preparing(), replace(AHEAD, processes=1)
+    idle._demand.record_session("kind", time.monotonic())
+    idle.keep_agent(Process(("a", "a")), limits)
+    idle.start_spares(runner, limits, order("b"), "kind")
+    assert (list(idle.idle_sessions()), runner.ahead) == ([("a", "a")], [])
+    idle.close()
+
+
+def test_a_spare_whose_program_has_changed_since_is_not_started_again() -> None:
+    idle, runner, limits = IdleAgents(), Preparing(), replace(AHEAD, processes=1)
+    idle._demand.record_session("old", time.monotonic())
+    idle.keep_agent(Process(("a", "a")), limits)
+    idle.start_spares(runner, limits, order("b"), "old")
+    idle.end_agent(("a", "a"))
+    for _ in range(2):
+        idle.foresee_spares(runner, limits)
+    idle._closing.submit(lambda: None).result()
+    assert not runner.ahead
+    idle.close()
+
+
+def test_idle_agents_may_hold_an_eighth_of_the_memory_and_at_least_a_gibibyte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    seen = []
+    for text in ("max", str(2 * 2**30), str(2**62), "?"):
+        limit.write_text(text)
+        seen.append(usable_memory.__wrapped__(limit))
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert seen == [installed, min(installed, 2 * 2**30), installed, installed]
+    for gibibytes, mebibytes in ((2, 1024), (24, 3072)):
+        monkeypatch.setattr(agent_lifecycle, "usable_memory", lambda size=gibibytes: size * 2**30)
+        assert WarmLimits.from_settings(load_settings({})).memory_mb == mebibytes
 
 
 def lifecycle(message: Exchange, state: str, uuid: str = "") -> bytes:

@@ -7,11 +7,18 @@ from typing import Protocol, runtime_checkable
 
 from api_client.contract.settings import Settings
 from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.runners.warm.usable_memory import usable_memory
+
+#: Idle agents may hold one part in so many of the memory, and at least so many MiB.
+_MEMORY_PARTS, _LEAST_MB = 8, 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmLimits:
-    """The limits on the agent processes that a worker keeps between messages. With ``seconds`` 0, none is kept."""
+    """The limits on the agent processes that a worker keeps between messages.
+
+    With ``seconds`` 0, none is kept. With ``memory_mb`` 0, they may hold any amount of memory.
+    """
 
     seconds: float = 0.0
     processes: int = 16
@@ -25,7 +32,7 @@ class WarmLimits:
             seconds=settings.claude_warm_seconds,
             processes=settings.claude_warm_processes,
             per_owner=settings.claude_warm_per_owner,
-            memory_mb=settings.claude_warm_mb,
+            memory_mb=settings.claude_warm_mb or max(_LEAST_MB, usable_memory() // 2**20 // _MEMORY_PARTS),
             spares=settings.claude_spares,
         )
 

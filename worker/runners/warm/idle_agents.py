@@ -32,8 +32,8 @@ _SPARE_BYTES = 128 * _MIB
 _PROGRAM_BYTES = 80 * _MIB
 #: Seconds after which a new session's successor spare process is started, so that the session comes first.
 _LATER = 1.0
-#: Seconds for which an owner's agents beyond the limit stay, so that several chats at once can continue.
-_SURPLUS_SECONDS = 10.0
+#: Seconds after its last message for which an agent is in use: chats that are held at once keep their agents.
+_REST_SECONDS = 10.0
 #: A spare process that ends within this many seconds counts as failed.
 _STILLBORN = 10.0
 
@@ -47,6 +47,9 @@ class IdleAgents:
         self._idle: dict[tuple[str, str], tuple[LivingAgent, int, float]] = {}
         self._ended: set[tuple[str, str]] = set()
         self._demand = SpareDemand()
+        #: Kind of spare process -> its runner and a sample run; the kinds for which there was no room.
+        self._samples: dict[str, tuple[SpareRunner, Order]] = {}
+        self._postponed: set[str] = set()
         self._seen = 0.0  # time of the newest wanted kind, in seconds since the epoch
         self._closing = ThreadPoolExecutor(1, "idle-agents")
 
@@ -107,8 +110,19 @@ class IdleAgents:
         return None
 
     def start_spares(self, runner: SpareRunner, limits: WarmLimits, order: Order, part: str) -> None:
-        """Start spare processes until the wanted number is ready, within the limits. May block."""
+        """Start spare processes until the wanted number is ready, within the limits. May block.
+
+        If there is no room, agents that have been idle for a while end, but never the most recently used.
+        """
+        self._samples[part] = runner, order
         while self._wants_spare(part, limits):
+            ended = self._make_room(limits)
+            if ended is None:
+                with self._lock:
+                    self._postponed.add(part)
+                return
+            for living in ended:
+                _close_agent(living)
             spare = runner.open_spare(order, part, time.monotonic() + limits.seconds)
             if spare is None:
                 with self._lock:
@@ -128,12 +142,29 @@ class IdleAgents:
                 with self._lock:
                     self._demand.record_remote_session(part, at - time.time() + time.monotonic())
                 self.start_spares(runner, limits, order, part)
+        with self._lock:
+            postponed, self._postponed = self._postponed, set()
+        for part in postponed:
+            before, order = self._samples[part]
+            if part == before.compute_spare_key(order):  # else another program would start now
+                self.start_spares(before, limits, order, part)
 
     def _wants_spare(self, part: str, limits: WarmLimits) -> bool:
         with self._lock:
             there = sum(not owner and one.launch_key == part for (owner, _), (one, *_) in self._idle.items())
-            room = len(self._idle) < limits.processes and self._fits_memory(_SPARE_BYTES, limits)
-            return room and there < self._demand.count_wanted(part, limits, time.monotonic())
+            return there < self._demand.count_wanted(part, limits, time.monotonic())
+
+    def _make_room(self, limits: WarmLimits) -> list[LivingAgent] | None:
+        """Remove and return as many idle agents as must end for a spare process. Return None if that is impossible."""
+        with self._lock:
+            kept, now = [key for key in self._idle if key[0]], time.monotonic()
+            rested = [key for key in kept[:-1] if now - self._idle[key][2] >= _REST_SECONDS]
+            for number in range(len(rested) + 1):
+                without = rested[:number]
+                if len(self._idle) - number < limits.processes and self._fits_memory(_SPARE_BYTES, limits, without):
+                    self._ended.update(without)
+                    return [self._idle.pop(key)[0] for key in without]
+        return None
 
     async def _ask_agent(
         self, living: LivingAgent, limits: WarmLimits, order: Order, emit: Emit, stop: Stop
@@ -145,7 +176,7 @@ class IdleAgents:
             raise
         if result and living.can_be_kept:
             await asyncio.to_thread(self.keep_agent, living, limits)
-            seconds, owner = _SURPLUS_SECONDS, living.session[0]
+            seconds, owner = _REST_SECONDS, living.session[0]
             asyncio.get_running_loop().call_later(seconds, self.end_surplus, owner, limits, seconds)
             return replace(result, kept_seconds=limits.seconds)
         self._ended.add(living.session)
@@ -237,17 +268,26 @@ class IdleAgents:
     def _pop_surplus(self, limits: WarmLimits) -> list[LivingAgent]:
         """Remove and return processes until the limits of all owners together are met.
 
-        Spare ones come first, then those of owners beyond their own limit, then the least recently used.
+        Those that have been idle for a while come first, then spare ones; of both, those of owners beyond their own
+        limit, then the least recently used.
         """
         out: list[LivingAgent] = []
+        since = time.monotonic() - _REST_SECONDS
         while len(self._idle) > limits.processes or not self._fits_memory(0, limits):
             count = Counter(owner for owner, _ in self._idle)
-            over = min(self._idle, key=lambda key: (bool(key[0]), count[key[0]] <= limits.per_owner))
+
+            def rank(key: tuple[str, str], count: Counter[str] = count) -> tuple[int, bool]:
+                group = 1 if not key[0] else 0 if self._idle[key][2] <= since else 2
+                return group, count[key[0]] <= limits.per_owner
+
+            over = min(self._idle, key=rank)
             out.append(self._idle.pop(over)[0])
+            if not over[0]:
+                self._postponed.add(out[-1].launch_key)
         return out
 
-    def _fits_memory(self, more: int, limits: WarmLimits) -> bool:
-        held = more + sum(size for _, size, _ in self._idle.values())
+    def _fits_memory(self, more: int, limits: WarmLimits, without: Iterable[tuple[str, str]] = ()) -> bool:
+        held = more + sum(size for _, size, _ in self._idle.values()) - sum(self._idle[key][1] for key in without)
         return not limits.memory_mb or not held or held + _PROGRAM_BYTES <= limits.memory_mb * _MIB
 
     def _schedule_end(self, found: Iterable[LivingAgent]) -> None:
