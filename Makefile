@@ -95,7 +95,7 @@ properties: $(READY) ## Run the property tests ROUNDS times (default 5) with new
 fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no internal error, no hang, flat memory
 	$(BIN)/python -m tests.lab.fuzz $(SECONDS)
 
-bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq, in one run (BENCH_ARGS="--quick --rounds 1": a minute)
+bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq and engines that keep every task (DBOS, procrastinate, Restate), in one run (BENCH_ARGS="--quick --rounds 1": a minute)
 	$(BIN)/python -m tests.lab.bench $(BENCH_ARGS)
 
 bench-growth: $(READY) ## Count what turns waiting, finished turns, long chats, long texts, readers and owners cost (BENCH_ARGS="--quick": half a minute)

@@ -90,7 +90,7 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_NAMED), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="turns-where-", ignore_cleanup_errors=True) as folder:
         store = EmbeddedBroker(Path(folder) / "store", durability="everysec", port=free_port())
-        with store, Running(ROWS[name], store, None, Path(folder), waiting=False) as running:
+        with store, Running(ROWS[name], store, Path(folder), waiting=False) as running:
             running.turns(work.REJECTED, in_flight=20, seconds=20.0, most=200)
             pids = family(running.worker.pid)
             before = look(pids)

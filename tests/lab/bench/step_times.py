@@ -63,7 +63,7 @@ def main() -> None:
         stamps.mkdir()
         os.environ[FOLDER] = str(stamps)
         store = EmbeddedBroker(Path(folder) / "store", durability="everysec", port=free_port())
-        with store, Running(ROWS[name], store, None, Path(folder), waiting=False) as running:
+        with store, Running(ROWS[name], store, Path(folder), waiting=False) as running:
             running.turns(work.REJECTED, in_flight=20, seconds=20.0, most=200)
             load = running.turns(work.REJECTED, in_flight=1, seconds=60.0, most=int(turns))
         lines = [line.split(" ", 1) for file in stamps.iterdir() for line in file.read_text("utf-8").splitlines()]

@@ -14,9 +14,9 @@ from tests.lab.bench.load import work
 from tests.lab.bench.load.loop import pace
 from tests.lab.bench.peers import client
 from tests.lab.bench.step_times import table, turns_of
-from tests.lab.bench.turns import peers_home
+from tests.lab.bench.turns import peers_home, rows
 from tests.lab.bench.turns.capacity import capacity
-from tests.lab.bench.turns.measure import measure
+from tests.lab.bench.turns.measure import is_there, measure
 from tests.lab.bench.turns.plan import Plan
 from tests.lab.bench.turns.result import context, of_rounds, result, spread
 from tests.lab.bench.turns.rows import ROWS
@@ -44,14 +44,28 @@ def test_the_bench_measures_our_worker_and_shows_every_figure() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_each_other_queue_does_the_same_turns() -> None:
-    others = tuple(name for name in ROWS if not ROWS[name].ours)
-    if not peers_home.installed():
+@pytest.mark.parametrize("durable", [False, True])
+def test_each_other_queue_does_the_same_turns(durable: bool) -> None:
+    others = tuple(name for name in ROWS if not ROWS[name].ours and ROWS[name].durable is durable)
+    if not peers_home.installed(ROWS[others[0]].requirements):
         pytest.skip("the other queues are not installed; `make bench` installs them")
     shown = result(context(short(*others)) | {"seconds": 1.0}, measure(short(*others), lambda _: None))
     for row in others:
         assert shown["rows"][row]["rejected.turns_per_s"][0] > 0
         assert shown["rows"][row]["rejected.worker_cpu_ms"][0] >= 0
+
+
+def test_an_engine_that_cannot_be_installed_is_left_out_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Path:
+        raise peers_home.NoPeers("no network")
+
+    monkeypatch.setattr(rows, "python_of_peers", refuse)
+    said: list[str] = []
+    assert not is_there(ROWS["dbos"], Plan(), said.append)
+    assert said == ["left out: DBOS: no network"]
+    for asked in (Plan(rows=("ours", "dbos")), Plan()):
+        with pytest.raises(peers_home.NoPeers):
+            is_there(ROWS["dbos" if asked.rows != Plan().rows else "taskiq"], asked, said.append)
 
 
 @pytest.mark.timeout(240)

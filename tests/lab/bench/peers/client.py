@@ -1,6 +1,7 @@
 """The client process of a peer: ``python -m tests.lab.bench.peers.client ROW HOST PORT``."""
 
 import asyncio
+import importlib
 import itertools
 import os
 import sys
@@ -14,6 +15,7 @@ from tests.lab.bench.load.system import System
 from tests.lab.bench.peers.ledger import URL
 
 Submit = Callable[[str, str], Awaitable[None]]
+_ENGINES = {"dbos": "dbos_workflow", "procrastinate": "procrastinate_job", "restate": "restate_handler"}
 
 
 class Peer(System):
@@ -76,13 +78,18 @@ async def submitter(row: str) -> Submit:
         async def submit(turn: str, kind: str) -> None:
             await taskiq_task.turn.kiq(turn, kind)
 
-    else:
+    elif row == "saq":
         from tests.lab.bench.peers import saq_job
 
         await saq_job.queue.connect()
 
         async def submit(turn: str, kind: str) -> None:
             await saq_job.enqueue(turn, kind)
+
+    else:
+        engine = importlib.import_module(f"tests.lab.bench.peers.{_ENGINES[row]}")
+        opened: Submit = await engine.open_client()
+        return opened
 
     return submit
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.lab.bench.load import work
 from tests.lab.bench.sweeper import swept
-from tests.lab.bench.turns.peers_home import python_of_peers
+from tests.lab.bench.turns.peers_home import NoPeers
 from tests.lab.bench.turns.plan import Plan
 from tests.lab.bench.turns.rows import CHAIN, ROWS, WAITING, Row
 from tests.lab.bench.turns.running import Running
@@ -30,10 +30,10 @@ def measure(plan: Plan, say: Say) -> dict[str, Any]:
     """Measure; returns ``{"rows": {row: {figure: [a value a round]}}, "commands": {row: {kind: counts}}}``.
 
     Raises:
-        RowFailed: a row did not do its work. NoPeers: the other queues could not be installed.
+        RowFailed: a row did not do its work. NoPeers: other queues could not be installed; engines are left out, unless
+            the plan names some rows.
     """
-    rows = [ROWS[name] for name in plan.rows]
-    peers = None if all(row.ours for row in rows) else python_of_peers()
+    rows = [ROWS[name] for name in plan.rows if is_there(ROWS[name], plan, say)]
     found: dict[str, Any] = {"rows": {row.name: {} for row in rows}, "commands": {}}
     with tempfile.TemporaryDirectory(prefix="turns-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -42,7 +42,7 @@ def measure(plan: Plan, say: Say) -> dict[str, Any]:
             for number in range(plan.rounds):
                 for row in random.sample(rows, len(rows)):
                     started = time.monotonic()
-                    with Running(row, store, peers, folder, waiting=False) as running:
+                    with Running(row, store, folder, waiting=False) as running:
                         idle = _idle(running, plan) if number == 0 else {}
                         figures = idle | _row(running, plan)
                         if number == 0:
@@ -54,8 +54,20 @@ def measure(plan: Plan, say: Say) -> dict[str, Any]:
                     say(_line(number, row, figures, plan, time.monotonic() - started))
             if plan.wait:
                 for row in rows:
-                    found["rows"][row.name] |= _waiting(row, store, peers, folder, plan, say)
+                    found["rows"][row.name] |= _waiting(row, store, folder, plan, say)
     return found
+
+
+def is_there(row: Row, plan: Plan, say: Say) -> bool:
+    """Whether the row can be measured. Raises ``NoPeers`` for rows that are no engine or that the plan names."""
+    try:
+        row.find_python()
+    except NoPeers as error:
+        if not row.durable or plan.rows != tuple(ROWS):
+            raise
+        say(f"left out: {row.label}: {error}")
+        return False
+    return True
 
 
 def _row(running: Running, plan: Plan) -> dict[str, float]:
@@ -80,13 +92,12 @@ def _idle(running: Running, plan: Plan) -> dict[str, float]:
     return running.idle(plan.idle)
 
 
-def _waiting(
-    row: Row, store: EmbeddedBroker, peers: Path | None, folder: Path, plan: Plan, say: Say
-) -> dict[str, list[float]]:
+def _waiting(row: Row, store: EmbeddedBroker, folder: Path, plan: Plan, say: Say) -> dict[str, list[float]]:
     """A thousand turns whose agents sleep, once: how many were begun, and the memory and commands they cost."""
-    if row.name == CHAIN or row.follows:
-        return {}  # two processes of a chain hold two turns; who follows makes no difference to workers
-    with Running(row, store, peers, folder, waiting=True) as running:
+    if row.name == CHAIN or row.follows or row.durable:
+        # Two processes of a chain hold two turns; who follows makes no difference to workers; engines hold 50.
+        return {}
+    with Running(row, store, folder, waiting=True) as running:
         before = running.memory_mb()
         held = running.order("hold", count=WAITING, seconds=plan.wait)
         idle = running.idle(plan.idle)

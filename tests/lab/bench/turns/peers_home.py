@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
 REQUIREMENTS = ROOT / "tests" / "lab" / "bench" / "peers" / "requirements.txt"
+DURABLE = REQUIREMENTS.with_name("durable.txt")
+_RESTATE = "@restatedev/restate-server@1.7.12"
 
 
 class NoPeers(Exception):
@@ -22,9 +24,9 @@ def home(root: Path = ROOT, requirements: Path = REQUIREMENTS) -> Path:
     return root / ".helix-tools" / f"bench-{version}-{digest}"
 
 
-def installed() -> bool:
+def installed(requirements: Path = REQUIREMENTS) -> bool:
     """Whether the other queues are there."""
-    return (home() / "installed").exists()
+    return (home(requirements=requirements) / "installed").exists()
 
 
 def python_of_peers(requirements: Path = REQUIREMENTS) -> Path:
@@ -46,3 +48,24 @@ def python_of_peers(requirements: Path = REQUIREMENTS) -> Path:
         raise NoPeers(f"they could not be installed: {done.stderr.strip().splitlines()[-1:]}")
     (folder / "installed").touch()
     return python
+
+
+def restate_server() -> Path:
+    """The program of the Restate server; installs it if need be (once).
+
+    Raises:
+        NoPeers: it could not be installed.
+    """
+    folder = home(requirements=DURABLE) / "restate"
+    found = list(folder.glob("node_modules/@restatedev/restate-server-*/bin/restate-server"))
+    if found:
+        return found[0]
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NoPeers("the Restate server could not be installed: npm is not installed")
+    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel", "error", _RESTATE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = list(folder.glob("node_modules/@restatedev/restate-server-*/bin/restate-server"))
+    if done.returncode or not found:
+        raise NoPeers(f"the Restate server could not be installed: {done.stderr.strip().splitlines()[-1:]}")
+    return found[0]

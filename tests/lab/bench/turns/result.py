@@ -19,6 +19,7 @@ RATIOS = (
     ("rejected.turns_per_s", CHAIN),
     ("rejected.turns_per_s", "taskiq"),
     ("rejected.turns_per_s", "dramatiq"),
+    *(("rejected.turns_per_s", name) for name, row in ROWS.items() if row.durable),
     ("rejected.p50_ms", "taskiq"),
     ("rejected.worker_cpu_ms", CHAIN),
     ("first.turns_per_s", CHAIN),

@@ -10,11 +10,12 @@ import yaml
 from api_client.contract.settings import Settings
 from tests.inline import offer
 from tests.lab.bench.load import work
-from tests.lab.bench.turns.peers_home import ROOT
+from tests.lab.bench.turns.peers_home import DURABLE, REQUIREMENTS, ROOT, python_of_peers, restate_server
 from worker.processes import own_programs
 
 #: The yardstick of every ratio: what the design card asks for, in plain Celery.
 CHAIN = "celery-chain"
+RESTATE = "restate"
 #: So many turns wait at once in the variant "waiting".
 WAITING = 1000
 
@@ -25,6 +26,7 @@ class Row:
 
     Attributes:
         worker, client: command lines, without the interpreter. ours: they run in our environment, not the peers'.
+        requirements: what the environment of a peer needs. durable: it makes the same promise as we do.
         folder: each turn has a working folder. follows: the client follows each turn as the relay does.
         waiting, more: arguments and environment of the worker that make room for a thousand turns at once.
     """
@@ -34,15 +36,34 @@ class Row:
     worker: tuple[str, ...]
     client: tuple[str, ...]
     ours: bool = False
+    requirements: Path = REQUIREMENTS
     folder: bool = False
     follows: bool = False
     waiting: tuple[str, ...] = ()
     more: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def durable(self) -> bool:
+        return self.requirements == DURABLE
+
+    def find_python(self) -> Path:
+        """The interpreter of its worker and client; installs what they need. Raises ``NoPeers``."""
+        if self.ours:
+            return Path(sys.executable)
+        if self.name == RESTATE:
+            restate_server()
+        return python_of_peers(self.requirements)
+
 
 def _peer(name: str, label: str, *worker: str, waiting: tuple[str, ...] = (), **more: str) -> Row:
     client = ("-m", "tests.lab.bench.peers.client", name)
     return Row(name=name, label=label, worker=("-m", *worker), client=client, waiting=waiting, more=more)
+
+
+def _engine(name: str, label: str, module: str) -> Row:
+    client = ("-m", "tests.lab.bench.peers.client", name)
+    worker = ("-m", f"tests.lab.bench.peers.{module}")
+    return Row(name=name, label=label, worker=worker, client=client, requirements=DURABLE)
 
 
 def _ours(name: str, label: str, *, folder: bool = False, follows: bool = False) -> Row:
@@ -101,24 +122,29 @@ ROWS = {
             *("saq", "tests.lab.bench.peers.saq_job.settings", "--workers", "2", "--quiet"),
             BENCH_SLOTS=_MANY,
         ),
+        _engine("dbos", "DBOS", "dbos_workflow"),
+        _engine("procrastinate", "procrastinate", "procrastinate_job"),
+        _engine(RESTATE, "Restate", "restate_handler"),
     )
 }
 
 
-def worker_command(row: Row, peers: Path | None, *, waiting: bool) -> list[str]:
+def worker_command(row: Row, *, waiting: bool) -> list[str]:
     """The worker's command line; ``waiting``: with room for a thousand turns at once."""
-    return [_python(row, peers), *row.worker, *(row.waiting if waiting else ())]
+    return [str(row.find_python()), *row.worker, *(row.waiting if waiting else ())]
 
 
-def client_command(row: Row, peers: Path | None, host: str, port: int) -> list[str]:
+def client_command(row: Row, host: str, port: int) -> list[str]:
     more = ("bench", *(("--follow",) if row.follows else ())) if row.ours else ()
-    return [_python(row, peers), *row.client, host, str(port), *more]
+    return [str(row.find_python()), *row.client, host, str(port), *more]
 
 
 def environment(row: Row, directory: Path, url: str, durability: str, *, waiting: bool) -> dict[str, str]:
     if not row.ours:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELIX_", "PYTHONPATH"))}
-        return kept | {"PYTHONPATH": str(ROOT), "BENCH_URL": url} | (row.more if waiting else {})
+        own = {"PYTHONPATH": str(ROOT), "BENCH_URL": url, "BENCH_DURABILITY": durability}
+        server = {"BENCH_RESTATE_SERVER": str(restate_server())} if row.name == RESTATE else {}
+        return kept | own | server | (row.more if waiting else {})
     script = directory / "agent.yaml"
     write_script(script)
     settings = Settings(
@@ -133,14 +159,6 @@ def environment(row: Row, directory: Path, url: str, durability: str, *, waiting
     offer(environ)
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), environ["PYTHONPATH"]])
     return environ
-
-
-def _python(row: Row, peers: Path | None) -> str:
-    if row.ours:
-        return sys.executable
-    if peers is None:
-        raise ValueError(f"the row {row.name} needs the peers' environment")
-    return str(peers)
 
 
 def write_script(path: Path) -> None:

@@ -33,7 +33,7 @@ class Running:
         ready_seconds: from the start of the worker to the end of its first turn.
     """
 
-    def __init__(self, row: Row, broker: EmbeddedBroker, peers: Path | None, folder: Path, *, waiting: bool) -> None:
+    def __init__(self, row: Row, broker: EmbeddedBroker, folder: Path, *, waiting: bool) -> None:
         self.row, self.store = row, redis.Redis(host="127.0.0.1", port=broker.port)
         self._broker = broker
         self._log = folder / f"{row.name}.log"
@@ -41,8 +41,8 @@ class Running:
         home.mkdir(exist_ok=True)
         url = f"redis://127.0.0.1:{broker.port}/0"
         self._environ = environment(row, home, url, broker.durability, waiting=waiting)
-        self._worker_command = worker_command(row, peers, waiting=waiting)
-        self._client_command = client_command(row, peers, "127.0.0.1", broker.port)
+        self._worker_command = worker_command(row, waiting=waiting)
+        self._client_command = client_command(row, "127.0.0.1", broker.port)
         self._home = home
 
     def __enter__(self) -> Self:
