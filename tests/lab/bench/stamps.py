@@ -53,12 +53,13 @@ def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callabl
     setattr(owner, name, outer_async if inspect.iscoroutinefunction(inner) else outer)
 
 
-def _engine() -> None:
+def stamp_engine() -> None:
+    """Have the steps of this process stamped as those of a worker's engine."""
     from api_client.store.connection import _Pipeline
     from api_client.turns.record.ledger import Ledger
     from worker.celery.pool import TurnPool
     from worker.celery.transport import QueueOrder, TurnsChannel
-    from worker.turns import publisher, service
+    from worker.turns import service
     from worker.turns.agent_run import AgentRun
     from worker.turns.engine import Engine
     from worker.turns.loops.loop import Loop
@@ -67,30 +68,32 @@ def _engine() -> None:
     stamped(TurnsChannel, "_brpop_read", "Celery thread: message can be read", "Celery thread: message handed on")
     stamped(QueueOrder, "consume", ends="Celery thread: next message asked for")
     stamped(TurnPool, "on_apply", "Celery thread: message decoded")
-    stamped(Engine, "take", ends="Celery thread: loop woken")
-    stamped(Loop, "_begin", "loop: looks at what is new")
-    stamped(TurnService, "carry_out", "loop: task begins", "loop: task ended")
-    stamped(Ledger, "_do", "asked for", "read", of=lambda _, command: f"loop: {command.script or command.words[0]}")
-    stamped(_Pipeline, "_send", ends="loop: command sent")
+    stamped(Engine, "start_task", ends="Celery thread: loop woken")
+    stamped(Loop, "_start_new", "loop: looks at what is new")
+    stamped(TurnService, "carry_out_task", "loop: task begins", "loop: task ended")
+    command = "loop: {}".format
+    stamped(Ledger, "_send_command", "asked for", "read", of=lambda _, made: command(made.script or made.words[0]))
+    stamped(Ledger, "_run_exchange", "loop: command asked for", "loop: command read")
+    stamped(_Pipeline, "_flush_unsent", ends="loop: command sent")
     stamped(_Pipeline, "data_received", "loop: reply arrives")
-    stamped(AgentRun, "run", "loop: agent begins", "loop: agent ended")
-    stamped(service, "at_once", "loop: judging begins", "loop: judged")
-    stamped(publisher, "_write", "files thread: begins", "files thread: ended")
+    stamped(AgentRun, "run_agent", "loop: agent begins", "loop: agent ended")
+    stamped(service, "validate_at_once", "loop: judging begins", "loop: judged")
 
 
-def _client() -> None:
+def stamp_client() -> None:
+    """Have the steps of this process stamped as those of the client."""
     from api_client.store import Store
     from api_client.turns.submitter import Submitter
     from tests.lab.bench.load.loop import Loop
 
     stamped(Submitter, "submit", "client: submit begins", "client: submit ended")
-    stamped(Store, "_answered", "client: submit sent", "client: submit's reply read")
+    stamped(Store, "_get_reply", "client: submit sent", "client: submit's reply read")
     stamped(Loop, "_event", of=lambda _, __, event: f"client: hears {event['kind']}", begins=" ")
 
 
 def begin() -> None:
     """Have the steps of this process stamped, if it is a worker's engine or the client of ours."""
     if "worker.celery_worker" in sys.orig_argv:
-        _engine()
+        stamp_engine()
     elif "tests.lab.bench.turns.our_client" in sys.orig_argv:
-        _client()
+        stamp_client()

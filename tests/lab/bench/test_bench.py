@@ -142,6 +142,12 @@ def test_a_step_that_a_worker_takes_after_the_next_submit_belongs_to_the_turn_be
     assert table([first, second]) == [(0.0, begins), (1.0, taken), (4.5, ended)]
 
 
+@pytest.mark.parametrize("process", ["stamp_engine", "stamp_client"])
+def test_every_step_that_is_stamped_exists(process: str) -> None:
+    command = [sys.executable, "-c", f"from tests.lab.bench import stamps; stamps.{process}()"]
+    subprocess.run(command, check=True, timeout=60)
+
+
 def test_the_plots_of_the_docs_are_those_of_the_measured_figures() -> None:
     found = plots.drawn(plots.measured())
     assert {name: (plots.IMAGES / name).read_text() for name in found} == found
