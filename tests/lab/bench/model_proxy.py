@@ -74,7 +74,7 @@ def _floor(listener: socket.socket, port: int) -> None:
         asker, _ = listener.accept()
         with asker, socket.create_connection(("127.0.0.1", port)) as service:
             asked = b""
-            while b'"how"' not in asked:
+            while b"max_tokens" not in asked:
                 asked += asker.recv(65_536)
             service.sendall(asked)
             while size := service.recv_into(buffer):
@@ -85,8 +85,11 @@ def _ask(url: str, way: str) -> tuple[list[float], int]:
     """One call: the wait of each event in seconds, and the size of the answer."""
     parts = urlsplit(url)
     client = http.client.HTTPConnection(parts.netloc, timeout=60)
-    client.request("POST", f"{parts.path}/v1/messages", json.dumps({"model": "m", "how": way}))
+    body = {"model": "m", "messages": [{"role": "user", "content": way}], "max_tokens": 1}
+    headers = {"content-type": "application/json"}
+    client.request("POST", f"{parts.path}/v1/messages", json.dumps(body), headers)
     answer, waits, size = client.getresponse(), [], 0
+    assert answer.status == 200, answer.read()
     while line := answer.readline():
         size += len(line)
         if line.startswith(b": "):
