@@ -104,10 +104,11 @@ class Keys(KeyNames):
     finished = named_key("finished")
     #: Sorted set: dead letters by the time they were given up.
     dead = named_key("dead")
-    #: Sorted set: turns that wait in the fair queue for their first agent run, by owner (``store/lua/fair_queue.lua``).
+    #: Sorted set: turns that wait in the fair queue for their first agent run, by owner, each with the message that
+    #: announces it (``store/lua/fair_queue.lua``).
     waiting = named_key("fair_queue:waiting")
-    #: Hash: for each waiting turn what announces it (JSON and message), and the clocks of the fair queue.
-    places = named_key("fair_queue")
+    #: Hash: how many interactive turns started since the last background turn.
+    shares = named_key("fair_queue")
     #: Sorted set: owners by the virtual time at which their next turn of this priority may start.
     turns_of = named_keys("fair_queue:")
     #: Sorted set: turns that left the fair queue and are not leased yet, by time in milliseconds.

@@ -93,7 +93,7 @@ def _find_template(request: bytes) -> str:
 def name_template(turn: Turn, settings: Settings) -> str:
     """Return the session template that the settings name for a turn's current model and flow version."""
     return settings.find_template(
-        turn.stage_model or turn.request.model, "" if turn.stage_model else turn.labels.get(FLOW, "")
+        turn.stage_model or turn.request.model, "" if turn.stage_model else turn.request.labels.get(FLOW, "")
     )
 
 

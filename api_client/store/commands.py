@@ -287,4 +287,4 @@ def fair_queue_keys(keys: Keys, queue: str) -> tuple[str, ...]:
     ``queue`` is the result of ``find_queue``; another key takes its place if it is empty.
     """
     owners = keys.turns_of("interactive"), keys.turns_of("background")
-    return (keys.waiting, keys.places, *owners, keys.released, keys.at_work, queue or keys.places)
+    return (keys.waiting, keys.shares, *owners, keys.released, keys.at_work, queue or keys.shares)

@@ -37,8 +37,10 @@ class Sessions:
         if found:
             return QueuePlace(int(found), 0)
         lengths = await self._store.await_reply(count_messages(self._store))
-        keys = release_keys(keys_for_turn(self._store.namespace, turn_id), find_queue(self._store.settings))
-        lined_up = 1 + int(await self._store.run_script(self._place, keys, [turn_id]))
+        keys = keys_for_turn(self._store.namespace, turn_id)
+        place = await self._store.send_command("HGET", keys.turn(turn_id), "place") or b""
+        queue_keys = release_keys(keys, find_queue(self._store.settings))
+        lined_up = 1 + int(await self._store.run_script(self._place, queue_keys, [place]))
         return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
 
     async def list_unfinished(self, turn_id: str, session_id: str) -> list[str]:

@@ -370,6 +370,20 @@ def test_a_link_in_place_is_a_task_in_the_books_until_it_ends(app: TurnsApp) -> 
     assert (state.requests, state.total_count[VALIDATE]) == ({}, 1)
 
 
+def test_a_link_in_place_that_ended_at_once_is_counted_and_never_active(
+    app: TurnsApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = ConsumerBridge(lambda: None)
+    bridge.consumer = consumer_of(app)
+    begun: list[str] = []
+    monkeypatch.setattr(TaskRequest, "on_accepted", lambda request, *_: begun.append(request.id))
+    task = Task(name=VALIDATE, task_id="v", kwargs={"turn_id": TURN}, kwargs_text="{}", parent_id="r", root_id="r")
+    before = state.all_total_count[0]
+    bridge.send_events([TaskEvent("task-received", {"uuid": "v"}, task), TaskEvent("task-failed", {"uuid": "v"})])
+    assert (state.requests, begun, state.total_count[VALIDATE]) == ({}, [], 1)
+    assert state.all_total_count[0] == before + 1
+
+
 def test_a_cold_shutdown_calls_no_turn_off(app: TurnsApp, taker: Taker) -> None:
     announce(app)
     receive(app, consumer_of(app))

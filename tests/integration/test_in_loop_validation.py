@@ -133,7 +133,7 @@ async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_ho
     """The one that judged it dies between the seal and the commit: its run is not stored yet."""
     commit = bench.on_loop.commit_transition
 
-    async def dies(*_: object) -> None:
+    async def dies(*_: object, **_more: object) -> None:
         raise OSError("killed")
 
     bench.on_loop.commit_transition = dies  # type: ignore[method-assign, assignment]

@@ -9,7 +9,7 @@ from typing import Any
 from celery.bootsteps import RUN  # type: ignore[attr-defined]
 from celery.worker import state
 
-from worker.celery.request import record_event
+from worker.celery.request import record_events
 from worker.celery.task_events import TaskEvent
 
 
@@ -50,11 +50,11 @@ class ConsumerBridge:
             return
         dispatcher = self.consumer.event_dispatcher
         publishes = dispatcher and dispatcher.enabled and _has_listeners(dispatcher)
-        for event in events:
-            record_event(event, self.consumer.app, self.consumer)
-            if publishes and event.fields["uuid"] not in state.revoked:
-                dispatcher.send(event.kind, **event.fields)
+        record_events(events, self.consumer.app, self.consumer)
         if publishes:
+            for event in events:
+                if event.fields["uuid"] not in state.revoked:
+                    dispatcher.send(event.kind, **event.fields)
             dispatcher.flush()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from celery.worker import state
@@ -11,6 +12,8 @@ from celery.worker.request import Request
 from kombu.message import Message
 
 from worker.celery.task_events import Task, TaskEvent
+
+_ENDINGS = frozenset({"task-succeeded", "task-failed"})
 
 
 class TaskRequest(Request):
@@ -28,16 +31,23 @@ class TaskRequest(Request):
         """Do nothing when Celery cancels tasks, because the engine hands their turns to other workers."""
 
 
-def record_event(event: TaskEvent, app: Any, consumer: Any) -> None:
-    """Update Celery's list of active tasks after an event.
+def record_events(events: Sequence[TaskEvent], app: Any, consumer: Any) -> None:
+    """Update Celery's list of active tasks after these events.
 
-    A task that the engine continued without a message is added to the list.
+    A task that the engine continued without a message is added to the list, or only counted if it has ended already.
     """
-    request = state.requests.get(event.fields["uuid"])
-    if event.task and not request:
-        _record_start(event.task, app, consumer)
-    elif request and event.kind in {"task-succeeded", "task-failed"}:
-        state.task_ready(request, successful=event.kind == "task-succeeded")
+    ended = {event.fields["uuid"] for event in events if event.kind in _ENDINGS}
+    for event in events:
+        task_id = event.fields["uuid"]
+        request = state.requests.get(task_id)
+        if event.task and not request:
+            if task_id in ended:
+                state.total_count[event.task.name] += 1
+                state.all_total_count[0] += 1
+            else:
+                _record_start(event.task, app, consumer)
+        elif request and event.kind in _ENDINGS:
+            state.task_ready(request, successful=event.kind == "task-succeeded")
 
 
 def _record_start(task: Task, app: Any, consumer: Any) -> None:

@@ -58,7 +58,7 @@ def prepare_session(
     if version and version.matches_turn(turn, root, template, skills, tools=tools) and version.is_unchanged(session):
         return
     old = {} if holder.new else _read_status(session)
-    status = {**_new_status(turn), **old, **_turn_facts(turn)}
+    status = _merge_status(turn, old)
     with ensure_folder(session, "input", missing=holder.new) as folder:
         if old.get("original_request") != status["original_request"] or not identify_file("request.md", folder)[1]:
             holder.replace_file("request.md", _bytes(str(status["original_request"])), folder, durable=False)
@@ -117,9 +117,7 @@ def record_acceptance(holder: SessionFolder, turn: Turn, answer: Answer, *, agen
         version = _versions.get(holder.path)
         known = version and identify_file(STATUS, holder.session) in version.files
         old = version.status if version and known else _read_status(holder.session)
-    status = {**_new_status(turn), **old}
-    status |= {
-        **_turn_facts(turn),
+    status = _merge_status(turn, old) | {
         "step": answer.step,
         "step_source": answer.step_source,
         "agent_session": agent_session,
@@ -167,25 +165,26 @@ def read_status(workdir: Path) -> dict[str, Any]:
 _versions = RecentEntries[Path, PreparedSession](most=256)
 
 
-def _turn_facts(turn: Turn) -> dict[str, Any]:
-    facts = {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), **listed_labels(turn.labels)}
+def _merge_status(turn: Turn, old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status of a turn's session: the stored values, changed as the turn says, and completed."""
+    now = _now()
     # A user who edits the first message withdraws it; later answers must not see it.
     first = extract_state_from_messages(turn.request.messages)["original_request"]
     mays = {"prompt_template": turn.request.template, "original_request": first}
-    return facts | {name: value for name, value in mays.items() if value}
-
-
-def _new_status(turn: Turn) -> dict[str, Any]:
-    now = _now()
     return {
         "session_id": turn.request.session_id,
         "status": "active",
         "step": "unknown",
         "created_at": now,
         "updated_at": now,
-        "original_request": extract_state_from_messages(turn.request.messages)["original_request"],
+        "original_request": first,
         "project_name": None,
         "conversation_id": turn.request.metadata.get("conversation_id"),
+        **old,
+        "turn_id": turn.turn_id,
+        "message_count": len(turn.request.messages),
+        **listed_labels(turn.request.labels),
+        **{name: value for name, value in mays.items() if value},
     }
 
 

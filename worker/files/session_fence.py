@@ -123,12 +123,13 @@ def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolde
             yield SessionFolder(session, root, new, root)
             return
         try:
-            own = _open_kept(token, held)
+            name = _holder_name(token)
+            own = _open_kept(name, held)
             if own is None:
                 yield None
             else:
-                with _close_holder(held, _holder_name(token), own, stays=False):
-                    yield FencedSessionFolder(session, root, new, own, held, _holder_name(token), _taken=True)
+                with _close_holder(held, name, own, stays=False):
+                    yield FencedSessionFolder(session, root, new, own, held, name, _taken=True)
         finally:
             os.close(held)
 
@@ -144,7 +145,8 @@ def open_fenced(session: Path, token: str = "", *, keep: bool = False) -> Iterat
     with _open_session(session) as (root, new):
         held, first = _open_holders(root, new)
         try:
-            name, own = _holder_name(token), None if first else _open_kept(token, held)
+            name = _holder_name(token)
+            own = None if first else _open_kept(name, held)
             was_kept = own is not None
             if own is None:
                 try:
@@ -164,9 +166,9 @@ def _holder_name(token: str) -> str:
     return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
 
 
-def _open_kept(token: str, held: int) -> int | None:
+def _open_kept(name: str, held: int) -> int | None:
     try:
-        return os.open(_holder_name(token), DIRECTORY, dir_fd=held) if token else None
+        return os.open(name, DIRECTORY, dir_fd=held)
     except OSError:
         return None
 

@@ -85,7 +85,7 @@ class AgentRun:
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
         self._so_far = trim_partial_marks(history[-1].text) if history and history[-1].goes_on else ""
         self.unsent: list[Body] = []
-        self.answer_used, self._nonce, self._at_end = "", secrets.token_hex(12), contextlib.ExitStack()
+        self.answer_used, self._nonce, self._at_end = "", "", contextlib.ExitStack()
         if broken:
             self._so_far = trim_partial_marks(broken)
             self.prompt = continuation_feedback(self._so_far, self._turn.request.locale)
@@ -257,6 +257,7 @@ class AgentRun:
 
     def _use_up(self) -> bool:
         """Mark a person's answer as used by this run. Return False if it was already used. Call from a thread."""
+        self._nonce = self._nonce or secrets.token_hex(12)
         done = self._parts.threads.run_in_loop(self._parts.ledger.use_up(self._lease.claim, self._nonce))
         self.answer_used = self._nonce if done else ""
         return done

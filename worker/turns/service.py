@@ -195,11 +195,8 @@ class TurnService:
             log.error("session.not_kept", chain_task=str(chain_task), error=str(error)[:200])
             transition = transition if transition.outcome else await self._handle_missing_files(lease, error)
         stays, lease.giving_back = self._runs_in_place(lease, transition, context), True
-        if stays:
-            return await self.parts.ledger.advance_turn(
-                lease.claim, transition, context.report.next_task_id(transition.next), files
-            )
-        return await self.parts.ledger.commit_transition(lease.claim, transition, files)
+        task = context.report.next_task_id(transition.next) if stays else ""
+        return await self.parts.ledger.commit_transition(lease.claim, transition, keep=stays, task=task, files=files)
 
     async def _handle_missing_files(self, lease: Lease, error: HelixError) -> Transition:
         turn, chain_task = lease.claim.turn, lease.claim.chain_task

@@ -8,24 +8,23 @@
 if turn.state ~= 'queued' or (turn.token or '') ~= '' then return { 'gone' } end
 if number('delivery') > 0 then return { 'begun' } end
 if not is_head() or held_back(true) or called_off(true) ~= '' or number('not_before') > NOW then return { 'gone' } end
-local is_there = redis.call('HEXISTS', LINE, ID) == 1
+local waits = entry_at(turn.place or '')
+local created_at = since > 0 and math.min(number('created_at'), since) or number('created_at')
+local priority = (turn.priority or '') ~= '' and turn.priority or 'interactive'
 set('lined', 1)
+if not waits then set('place', place_key(priority, turn.owner or '', created_at, ID)) end
 after(function()
-  local place = is_there and place_of(ID)
-  if place then
-    add(place.at)
+  if waits then
     redis.call('ZADD', DUE, before(number('deadline_at'), NOW + 64 * ANNOUNCE_MS), ID)
-    put(place, (time_of(place)))
+    put(waits, (time_of(waits)))
     return fill_up()
   end
-  local created_at = number('created_at')
-  if since > 0 then created_at = math.min(created_at, since) end
   -- The turn started before and its message was lost: it occupies no slot meanwhile.
   redis.call('ZREM', AT_WORK, plain(turn.owner or '') .. '|' .. ID)
   redis.call('ZREM', LET_GO, ID)
-  start(ID, { created_at = created_at, owner = turn.owner or '', weight = math.max(1, number('weight')),
-    priority = (turn.priority or '') ~= '' and turn.priority or 'interactive', most = number('most'),
+  start(ID, { place = turn.place, owner = turn.owner or '', weight = math.max(1, number('weight')),
+    priority = priority, most = number('most'),
     link = turn.next, session = turn.session_id, deadline_at = number('deadline_at') }, message)
   if message ~= '' then redis.pcall('PUBLISH', channel, event) end
 end)
-return { is_there and 'waits' or 'lined_up' }
+return { waits and 'waits' or 'lined_up' }

@@ -7,9 +7,9 @@
 -- starts first. A started turn becomes a Celery message. At most AHEAD messages wait in Celery's queue, so that
 -- newcomers start soon; all other turns wait here.
 --
--- KEYS 14  WAITING   zset    PRIORITY|OWNER|CREATED|ID, all of score 0: in the order of the texts
---      15  LINE      hash    by id: JSON {who, at, owner, priority, weight, most, link, session}, line
---                            end, message; ahead: interactive turns started since the last background turn
+-- KEYS 14  WAITING   zset    PRIORITY|OWNER|CREATED|ID|JSON {who, owner, priority, weight, most, link, session}, line
+--                            end, message; all of score 0: in the order of the texts
+--      15  SHARES    hash    ahead: interactive turns started since the last background turn
 --      16  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; scores from AWAY on: not allowed to start;
 --                            CLOCK: the clock of this priority, negative
 --      17  SECOND    zset    the same for background turns
@@ -25,7 +25,7 @@ local SHARE = 8
 -- Turns of the same time start in the order of their arrival.
 local TICK = 0.000001
 
-local WAITING, LINE, FIRST, SECOND = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local WAITING, SHARES, FIRST, SECOND = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local LET_GO, AT_WORK, QUEUE = KEYS[18], KEYS[19], KEYS[20]
 
 -- The length of Celery's queue, and what exists, as far as this command knows.
@@ -43,20 +43,23 @@ local function is_empty()
   if look().waiting == nil then look().waiting = redis.call('EXISTS', WAITING) == 1 end
   return not look().waiting
 end
-local function add(at)
-  look().waiting = true
-  redis.call('ZADD', WAITING, 0, at)
-end
-local function remove(at)
-  look().waiting = nil
-  redis.call('ZREM', WAITING, at)
-end
-
 local function owners_of(priority) return priority == 'background' and SECOND or FIRST end
 local function plain(owner) return (string.gsub(owner, '[|}\n]', '_')) end
 local function within(prefix) return '[' .. prefix .. '|', '(' .. prefix .. '}' end
 
--- Return the first two waiting turns of an owner, as WAITING has them, or nil.
+-- Remove the entry at a place. By the place: an entry is long, and the append-only file would get it again.
+local function remove(at)
+  look().waiting = nil
+  redis.call('ZREMRANGEBYLEX', WAITING, within(at))
+end
+
+-- Return where a turn waits, which its record keeps as `place`: the start of its entry. Turns of the same millisecond
+-- keep the order of their arrival, by the microseconds of now.
+local function place_key(priority, owner, created_at, id)
+  return string.format('%s|%s|%015.0f%06d|%s', priority, plain(owner), created_at, clock[2], id)
+end
+
+-- Return the first two entries of an owner, or nil.
 local function first_of(who)
   local from, to = within(who)
   return unpack(redis.call('ZRANGEBYLEX', WAITING, from, to, 'LIMIT', 0, 2))
@@ -90,10 +93,17 @@ local function time_of(place)
   return math.max(-tonumber(clock or '0'), time >= AWAY and time - AWAY or time), own and time < AWAY
 end
 
--- Return a turn's entry and its message; nil if the turn does not wait here.
-local function place_of(id)
-  local said, message = string.match(redis.call('HGET', LINE, id) or '', '^([^\n]*)\n(.*)$')
-  return said and cjson.decode(said), message
+-- Return what an entry says, or nil.
+local function read_entry(entry)
+  local at, id, said, message = string.match(entry or '', '^([^|]*|[^|]*|[^|]*|([^|]*))|([^\n]*)\n(.*)$')
+  local place = at and cjson.decode(said)
+  if place then place.at, place.id, place.message = at, id, message end
+  return place
+end
+-- Return the entry of the turn that waits at this place, or nil, also if the queue is broken.
+local function entry_at(at)
+  local from, to = within(at)
+  return at ~= '' and read_entry(redis.pcall('ZRANGEBYLEX', WAITING, from, to, 'LIMIT', 0, 1)[1]) or nil
 end
 
 -- Return a time, or the deadline if that is earlier.
@@ -103,14 +113,11 @@ local function before(deadline_at, at) return NOW < deadline_at and deadline_at 
 -- takes part had turns that would have started.
 local function enqueue(id, of, message)
   local owner = plain(of.owner)
-  local who = of.priority .. '|' .. owner
-  -- Turns of the same millisecond keep the order of their arrival, by the microseconds of now.
-  local at = string.format('%s|%015.0f%06d|%s', who, of.created_at, clock[2], id)
-  local place = { who = who, at = at, owner = owner,
+  local place = { who = of.priority .. '|' .. owner, owner = owner,
     priority = of.priority, weight = of.weight, most = of.most, link = of.link, session = of.session,
     deadline_at = of.deadline_at }
-  redis.call('HSET', LINE, id, cjson.encode(place) .. '\n' .. message)
-  add(place.at)
+  redis.call('ZADD', WAITING, 0, of.place .. '|' .. cjson.encode(place) .. '\n' .. message)
+  look().waiting = true
   if not of.is_due then redis.call('ZADD', DUE, before(of.deadline_at, NOW + 64 * ANNOUNCE_MS), id) end
   local time, takes_part = time_of(place)
   if not takes_part then put(place, time) end
@@ -120,15 +127,14 @@ end
 -- When nobody waits any more, all clocks restart.
 local function begin_again()
   if not is_empty() then return end
-  redis.call('DEL', LINE, FIRST, SECOND)
+  redis.call('DEL', SHARES, FIRST, SECOND)
   look().background = false
 end
 
--- Remove a turn from the queue, because it ends.
-local function leave(id)
-  local place = place_of(id)
+-- Remove the turn that waits at a place from the queue.
+local function leave(at)
+  local place = entry_at(at)
   if not place then return end
-  redis.call('HDEL', LINE, id)
   remove(place.at)
   put(place, (time_of(place)))
   begin_again()
@@ -139,8 +145,7 @@ local function leave_place(id, owner)
   owner = plain(owner)
   if redis.call('ZREM', AT_WORK, owner .. '|' .. id) == 0 then return end
   for _, priority in ipairs({ 'interactive', 'background' }) do
-    local first = first_of(priority .. '|' .. owner)
-    local place = first and place_of(string.match(first, '[^|]+$'))
+    local place = read_entry((first_of(priority .. '|' .. owner)))
     if place then put(place, (time_of(place))) end
   end
 end
@@ -187,8 +192,8 @@ local function next_owner()
   end
   local first, second = earliest(FIRST), look().background and earliest(SECOND) or {}
   if first[1] and second[1] then
-    if redis.call('HINCRBY', LINE, 'ahead', 1) < SHARE then return first[1], tonumber(first[2]) end
-    redis.call('HDEL', LINE, 'ahead')
+    if redis.call('HINCRBY', SHARES, 'ahead', 1) < SHARE then return first[1], tonumber(first[2]) end
+    redis.call('HDEL', SHARES, 'ahead')
     return second[1], tonumber(second[2])
   end
   local found = first[1] and first or second
@@ -212,23 +217,20 @@ local function release_one(without_message)
     if who then redis.call('ZREM', FIRST, who) redis.call('ZREM', SECOND, who) end
     return nil
   end
-  local id = string.match(first, '[^|]+$')
-  local place, message = place_of(id)
+  local place = read_entry(first)
   if not place then
-    remove(first)
+    redis.call('ZREM', WAITING, first)
     return nil
   end
-  local is_pushed = QUEUED == 1 and message ~= ''
-  if not is_pushed and not without_message then return nil end
-  redis.call('HDEL', LINE, id)
-  remove(first)
-  if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. id) end
+  place.is_pushed = QUEUED == 1 and place.message ~= ''
+  if not place.is_pushed and not without_message then return nil end
+  remove(place.at)
+  if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. place.id) end
   schedule(place, at + 1 / place.weight, second, at + TICK)
   begin_again()
-  redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), id)
-  if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
-  if is_pushed then queued = redis.call('LPUSH', QUEUE, message) end
-  place.id, place.is_pushed = id, is_pushed
+  redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), place.id)
+  if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, place.id) end
+  if place.is_pushed then queued = redis.call('LPUSH', QUEUE, place.message) end
   return place
 end
 
@@ -240,7 +242,7 @@ local function fill_up()
 end
 
 -- Allow a turn's first run: start it at once if nobody waits, otherwise queue it.
--- of: {created_at, owner, priority, weight, most, link, session, deadline_at, is_due: due as a turn that waits here}
+-- of: {place, owner, priority, weight, most, link, session, deadline_at, is_due: due as a turn that waits here}
 local function start(id, of, message)
   if message ~= '' and of.most == 0 and is_empty() then
     queued = redis.call('LPUSH', QUEUE, message)

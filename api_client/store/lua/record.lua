@@ -41,7 +41,7 @@
 --   the labels of the request, see submit.lua and contract/turn_labels.py
 --   token_limit tokens_used token_reserve cost_limit cost_used cost_reserve
 --   held_back held_since probes asks   what keeps it from starting
---   priority weight most               see fair_queue.lua; '': interactive, 1, no limit
+--   priority weight most place         see fair_queue.lua; '': interactive, 1, no limit, never announced
 --   lacks                              workers that cannot carry out the next task -> why (JSON)
 --   still_ms                           time spent suspended or held back
 --   request accepted response          texts of up to SHORT_BYTES

@@ -49,7 +49,7 @@ local function finish(outcome, answer, ending)
     turn.still_ms = number('still_ms') + NOW - number('suspended_at')
   end
   end_holds()
-  if number('delivery') == 0 then after(function() leave(ID) end) end
+  if number('delivery') == 0 then after(function() leave(turn.place or '') end) end
   give_place()
   if outcome ~= 'dead' then leave_history() end -- a dead letter's messages stay as long as it does
   -- The caller starts the session's next turn; if the caller dies, a reaper finds the turn here or at its deadline.

@@ -32,12 +32,13 @@ if double_text == 'reject' and position > 0 then
   return { 'busy', 0, redis.call('LINDEX', SESSION, 0) }
 end
 
+local place = position == 0 and message ~= '' and place_key(priority, owner, NOW, ID) or ''
 for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'queued', next = first_link, owner = owner,
   locale = locale, session_id = session_id, attempt = 1, created_at = NOW,
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, announced = 1,
   double_text = double_text, token_limit = token_limit, cost_limit = cost_limit,
   token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label,
-  max_attempts = max_attempts, key = key, most = most, behind = math.min(position, 1),
+  max_attempts = max_attempts, key = key, most = most, behind = math.min(position, 1), place = place,
   priority = priority ~= 'interactive' and priority or '',
   weight = weight ~= 1 and weight or 0 }) do
   if value ~= '' and value ~= 0 then set(name, value) end -- a missing value is '' or 0
@@ -57,7 +58,7 @@ emit('turn.queued', '{"position":' .. position .. '}')
 if position == 0 and held_back(true) then return { 'stored', position, 'held' } end
 if position > 0 or message == '' then return { 'stored', position, '' } end
 flush()
-local of = { created_at = NOW, owner = owner, priority = priority, weight = weight, most = most, link = first_link,
+local of = { place = place, owner = owner, priority = priority, weight = weight, most = most, link = first_link,
   session = session_id, deadline_at = number('deadline_at'), is_due = lines_up }
 -- pcall: the turn is stored, so a broken queue must not fail the command.
 if not pcall(start, ID, of, message) then

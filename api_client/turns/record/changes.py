@@ -170,30 +170,22 @@ class TurnCommands:
         command = self._build_command("append", *_claim_ids(claim), _read_refusal, numbered, flatten_events(events))
         yield from self._send_numbered(claim, command)
 
-    def commit_transition(self, claim: LeaseClaim, transition: Transition, files: str = "") -> Exchange[CommitResult]:
-        """Store a state transition and release the turn. ``files`` names the new snapshot of the session's files.
-
-        Raises ``LeaseLost``, or ``ValidationHeldBack`` for a run that was validated at once.
-        """
-
-        def read(reply: Any) -> LostCommands | HeldBack | CommitResult:
-            return _read_refusal(reply) or _read_commit(reply)
-
-        sent = encode_transition(
-            transition, claim.known_facts(transition.attempt), claim.turn.request.prompt, claim.token
-        )
-        result: CommitResult = yield from self._send_numbered(
-            claim, self._build_commit(claim, sent, read, files, keep=False)
-        )
-        return result
-
-    def advance_turn(
-        self, claim: LeaseClaim, transition: Transition, taken_at: float, task: str = "", files: str = ""
+    def commit_transition(
+        self,
+        claim: LeaseClaim,
+        transition: Transition,
+        taken_at: float,
+        *,
+        keep: bool = False,
+        task: str = "",
+        files: str = "",
     ) -> Exchange[LeaseClaim | CommitResult]:
-        """Store a state transition and claim the turn's next task with the same lease, in one command.
+        """Store a state transition, then release the turn, or with ``keep`` claim its next task with the same lease.
 
-        The result is the next claim, or a ``CommitResult`` if the turn ended, must wait or is suspended. ``taken_at``
-        is the ``time.monotonic()`` value at which the new lease begins. Raises the errors of ``commit_transition``.
+        The result is the next claim, or a ``CommitResult`` if the turn was released, ended, or must wait. ``taken_at``
+        is the ``time.monotonic()`` value at which the new lease begins, ``task`` the id of the next task, and ``files``
+        the name of the new snapshot of the session's files. Raises ``LeaseLost``, or ``ValidationHeldBack`` for a run
+        that was validated at once.
         """
 
         def read(reply: Any) -> LostCommands | HeldBack | LeaseClaim | CommitResult:
@@ -211,7 +203,7 @@ class TurnCommands:
 
         known = claim.known_facts(transition.attempt)
         sent = encode_transition(transition, known, claim.turn.request.prompt, claim.token)
-        command = self._build_commit(claim, sent, read, files, keep=True, task=task)
+        command = self._build_commit(claim, sent, read, files, keep=keep, task=task)
         result: LeaseClaim | CommitResult = yield from self._send_numbered(claim, command)
         return result
 
@@ -223,7 +215,7 @@ class TurnCommands:
         files: str,
         *,
         keep: bool,
-        task: str = "",
+        task: str,
     ) -> Command[T]:
         words: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1, "keep": int(keep), "task": task}
         words |= {"left": " ".join(claim.left_behind), "files": files}

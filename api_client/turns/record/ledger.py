@@ -96,7 +96,6 @@ class Ledger:
     append_events = _send_patiently(TurnCommands.append_events)
     seal_answer = _send_patiently(TurnCommands.seal_answer)
     use_up = _send_patiently(TurnCommands.use_up)
-    commit_transition = _send_patiently(TurnCommands.commit_transition)
     read_turn = _send_patiently(TurnCommands.read_turn)
     read_attempts = _send_patiently(TurnCommands.read_attempts)
     has_turn = _send_patiently(TurnCommands.has_turn)
@@ -176,11 +175,13 @@ class Ledger:
             Command(decode_text, ("HGET", key, session_digest(request.session_id))), patient=True
         )
 
-    async def advance_turn(
-        self, claim: LeaseClaim, transition: Transition, task: str = "", files: str = ""
+    async def commit_transition(
+        self, claim: LeaseClaim, transition: Transition, *, keep: bool = False, task: str = "", files: str = ""
     ) -> LeaseClaim | CommitResult:
-        """Store a state transition and claim the turn's next task (see ``TurnCommands.advance_turn``)."""
-        return await self._run_exchange(self._changes.advance_turn(claim, transition, time.monotonic(), task, files))
+        """Store a state transition (see ``TurnCommands.commit_transition``)."""
+        return await self._run_exchange(
+            self._changes.commit_transition(claim, transition, time.monotonic(), keep=keep, task=task, files=files)
+        )
 
     async def next_task(self, turn_id: str) -> ChainTask | None:
         """Return a turn's next task, or None if no task is left, it is unknown here, or the store does not answer."""

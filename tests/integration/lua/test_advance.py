@@ -42,7 +42,7 @@ async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(clien
 async def test_an_advance_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     judging = advanced(ledger, claimed(ledger, turn_id), RAN)
-    command = next(ledger._changes.advance_turn(judging, AGAIN, 0.0))
+    command = next(ledger._changes.commit_transition(judging, AGAIN, 0.0, keep=True))
     once, again = ledger._send_command(command), ledger._send_command(command)
     assert once.chain_task == again.chain_task == ChainTask(RETRY, 2)
     assert once.turn.delivery == again.turn.delivery == 2
@@ -60,7 +60,7 @@ async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_whe
     )
     assert ledger.next_task(turn_id) == ChainTask(VALIDATE, 1)
     with pytest.raises(LeaseLost):
-        ledger.advance_turn(late, AGAIN)
+        ledger.commit_transition(late, AGAIN, keep=True)
     assert claimed(ledger, turn_id, ChainTask(VALIDATE, 1)).turn.strikes == 1
 
 
@@ -77,7 +77,7 @@ async def test_a_cancel_ends_the_turn_where_its_holder_would_have_gone_on(client
     turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     await client.canceller.cancel(turn_id)
-    assert ledger.advance_turn(run, RAN) == CommitResult("", "cancelled")
+    assert ledger.commit_transition(run, RAN, keep=True) == CommitResult("", "cancelled")
     with pytest.raises(LeaseLost):
         ledger.renew_lease(run)
 
@@ -88,13 +88,13 @@ async def test_a_spent_budget_lets_an_answer_be_judged_but_no_agent_run_again(
     turn_id = await client.submitter.submit(request(cost_limit_usd=0.5))
     spent = Transition(attempt=1, next=ChainTask(VALIDATE, 1), fields=progress(cost_used=600000))
     judging = advanced(ledger, claimed(ledger, turn_id), spent)
-    assert ledger.advance_turn(judging, AGAIN) == CommitResult("", "expired")
+    assert ledger.commit_transition(judging, AGAIN, keep=True) == CommitResult("", "expired")
 
 
 async def test_a_delay_gives_the_turn_back(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     delayed = Transition(attempt=1, next=ChainTask(VALIDATE, 1), delay_ms=60_000)
-    assert ledger.advance_turn(claimed(ledger, turn_id), delayed) == CommitResult("", "")
+    assert ledger.commit_transition(claimed(ledger, turn_id), delayed, keep=True) == CommitResult("", "")
     assert ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1)) == ClaimRefusal("early")
 
 
@@ -131,6 +131,6 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
 
 
 def advanced(ledger: Ledger, claim: LeaseClaim, transition: Transition) -> LeaseClaim:
-    taken = ledger.advance_turn(claim, transition)
+    taken = ledger.commit_transition(claim, transition, keep=True)
     assert isinstance(taken, LeaseClaim), taken
     return taken

@@ -203,7 +203,7 @@ async def test_the_last_turn_that_leaves_the_line_leaves_nothing_of_it(line: Lin
     ids = await line.submit("a", AHEAD + 1)
     await line.client.canceller.cancel(ids[-1])
     assert line.order() == ["a"] * AHEAD
-    assert not line.store.exists(line.keys.places, line.keys.turns_of("interactive"))
+    assert not line.store.exists(line.keys.shares, line.keys.turns_of("interactive"))
 
 
 async def test_a_cancelled_turn_whose_message_waits_lets_the_next_one_go(line: Line) -> None:
@@ -260,7 +260,7 @@ async def test_a_broken_line_costs_no_turn(line: Line) -> None:
     assert turn.state.value == "queued"
     assert line.store.zscore(line.keys.due, turn_id) == pytest.approx(soon, abs=1), "announced before waiting turns are"
     line.store.delete(line.keys.waiting)
-    assert line.ledger.queue_turn(turn_id, "s-0", FIRST) == "waits"
+    assert line.ledger.queue_turn(turn_id, "s-0", FIRST) == "lined_up"
     assert line.taken() == turn_id
 
 
@@ -286,7 +286,7 @@ async def test_a_claim_costs_the_same_with_many_owners(line: Line, owners: int) 
 _COSTS: dict[int, dict[str, int]] = {}
 
 
-async def test_waiting_costs_a_turn_a_dozen_commands(line: Line) -> None:
+async def test_waiting_costs_a_turn_eight_commands(line: Line) -> None:
     def commands() -> int:
         stats: Any = line.store.info("commandstats")
         return sum(each["calls"] for name, each in stats.items() if name != "cmdstat_info")
@@ -299,7 +299,7 @@ async def test_waiting_costs_a_turn_a_dozen_commands(line: Line) -> None:
 
     await cost(1)  # the server knows the scripts
     alone = await cost(1)
-    assert await cost(60) - alone <= 12
+    assert await cost(60) - alone <= 8
 
 
 async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(

@@ -166,11 +166,11 @@ async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_s
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     await client.pauses.set_pause(MODEL)
-    judging = ledger.advance_turn(claim, Transition(attempt=1, next=ChainTask(VALIDATE, 1)))
+    judging = ledger.commit_transition(claim, Transition(attempt=1, next=ChainTask(VALIDATE, 1)), keep=True)
     assert isinstance(judging, LeaseClaim), "judging is not paused"
     retry = ChainTask(RETRY, 2)
     transition = Transition(attempt=1, state=TurnState.QUEUED, next=retry)
-    assert ledger.advance_turn(judging, transition) == CommitResult("", "")
+    assert ledger.commit_transition(judging, transition, keep=True) == CommitResult("", "")
     assert await held(client, turn_id)
     await client.pauses.end_pause("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
@@ -181,7 +181,7 @@ async def test_a_paused_check_queue_keeps_answers_from_being_judged(client: Turn
     await client.pauses.set_pause(Pause(what="queue", name="check"))
     turn_id = await client.submitter.submit(request())
     transition = Transition(attempt=1, next=ChainTask(VALIDATE, 1))
-    assert ledger.advance_turn(claimed(ledger, turn_id), transition) == CommitResult("", "")
+    assert ledger.commit_transition(claimed(ledger, turn_id), transition, keep=True) == CommitResult("", "")
     assert ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1)) == ClaimRefusal("held_back")
 
 
@@ -342,7 +342,7 @@ async def test_an_error_of_a_run_that_began_before_the_breaker_opened_changes_no
 async def test_a_commit_that_is_repeated_counts_its_error_once(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    command = next(ledger._changes.commit_transition(claim, FAILED))
+    command = next(ledger._changes.commit_transition(claim, FAILED, 0.0))
     ledger._send_command(command)
     ledger._send_command(command)
     assert await client.pauses.list_active() == []

@@ -96,7 +96,7 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
     first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     claim = claimed(ledger, first)
     command = next(
-        ledger._changes.commit_transition(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())]))
+        ledger._changes.commit_transition(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())]), 0.0)
     )
     assert ledger._send_command(command) == ledger._send_command(command) == CommitResult(second, "passed")
     assert records.counters(store, Keys(client.settings.namespace))["turn.finished|passed|scripted|v2|done|0"] == 1
@@ -196,7 +196,7 @@ async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
 
     before = stored()
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        ledger._send_command(next(ledger._changes.commit_transition(claim, PASSED)))
+        ledger._send_command(next(ledger._changes.commit_transition(claim, PASSED, 0.0)))
     assert stored() == before
     store.delete(broken)
     if right:

@@ -39,7 +39,7 @@ PASSED = Transition(
 async def judging(client: TurnsClient, ledger: Ledger) -> LeaseClaim:
     claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     assert claim.turn.request.prompt == MESSAGE
-    following = ledger.advance_turn(claim, RUN_ENDED)
+    following = ledger.commit_transition(claim, RUN_ENDED, keep=True)
     assert isinstance(following, LeaseClaim)
     assert following.turn.request.prompt == MESSAGE
     return following
@@ -147,19 +147,19 @@ async def test_what_a_holder_wrote_ahead_and_did_not_come_to_name_is_removed_by_
 ) -> None:
     lost = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     turn_id, namespace = lost.turn.turn_id, client.settings.namespace
-    command = next(TurnCommands(client.settings, "lost").advance_turn(lost, RUN_ENDED, 0.0))
+    command = next(TurnCommands(client.settings, "lost").commit_transition(lost, RUN_ENDED, 0.0, keep=True))
     store.execute_command(*command.words)  # and then it died
     assert written_ahead(store, lost, namespace) == [f"1:text~{lost.token}"]
     later = taken_over(client, ledger, store, turn_id, ChainTask(RUN, 1))
     [record] = ledger._run_exchange(ledger._changes.read_attempts(later))
     assert record.text == ""
-    judged = ledger.advance_turn(later, RUN_ENDED)
+    judged = ledger.commit_transition(later, RUN_ENDED, keep=True)
     assert isinstance(judged, LeaseClaim)
     assert written_ahead(store, later, namespace) == [f"1:text~{later.token}"]
     assert not judged.left_behind
     ledger.commit_transition(judged, PASSED)
     with pytest.raises(LeaseLost):
-        ledger.advance_turn(lost, RUN_ENDED)  # it only froze: what it writes now goes with the turn
+        ledger.commit_transition(lost, RUN_ENDED, keep=True)  # it only froze: what it writes now goes with the turn
     assert (await client.reader.read_turn(turn_id)).response == ANSWER
     keys = keys_for_turn(namespace, turn_id)
     assert store.pttl(keys.attempts(turn_id)) > 0
@@ -171,11 +171,11 @@ async def test_who_read_the_attempts_and_was_superseded_removes_nothing(
     late = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     late.attempts = None  # as in any delivery but the first
     holder = taken_over(client, ledger, store, late.turn.turn_id, ChainTask(RUN, 1))
-    steps = TurnCommands(client.settings, "holder").advance_turn(holder, RUN_ENDED, 0.0)
+    steps = TurnCommands(client.settings, "holder").commit_transition(holder, RUN_ENDED, 0.0, keep=True)
     store.execute_command(*next(steps).words)
     ledger._run_exchange(ledger._changes.read_attempts(late))
     assert late.left_behind == [f"1:text~{holder.token}"]
-    judging = ledger.advance_turn(holder, RUN_ENDED)
+    judging = ledger.commit_transition(holder, RUN_ENDED, keep=True)
     assert isinstance(judging, LeaseClaim)
     with pytest.raises(LeaseLost):
         ledger.commit_transition(late, RUN_ENDED)
@@ -189,7 +189,7 @@ async def test_a_move_whose_text_the_store_has_lost_is_not_written_but_sent_agai
     claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     changes, key = TurnCommands(client.settings, "w"), keys_for_turn(client.settings.namespace, claim.turn.turn_id)
     before = store.hgetall(key.turn(claim.turn.turn_id))
-    steps = changes.advance_turn(claim, RUN_ENDED, 0.0)
+    steps = changes.commit_transition(claim, RUN_ENDED, 0.0, keep=True)
     ahead = next(steps)  # answered by a server that died with it
     command = steps.send(None)
     said = ledger._send_command(command)
@@ -213,7 +213,7 @@ async def test_a_very_long_text_that_the_store_forgot_is_sent_again_with_the_mov
     keys, turn_id = keys_for_turn(client.settings.namespace, claim.turn.turn_id), claim.turn.turn_id
     names = [keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id)]
     before = {name: store.dump(name) for name in names}
-    following = ledger.advance_turn(claim, RUN_ENDED)
+    following = ledger.commit_transition(claim, RUN_ENDED, keep=True)
     assert isinstance(following, LeaseClaim)
     for name, dump in before.items():  # its power failed
         store.restore(name, 0, dump, replace=True)
@@ -228,7 +228,7 @@ async def test_a_lost_reply_to_a_move_with_a_very_long_text_changes_nothing(
 ) -> None:
     claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     changes, turn_id = TurnCommands(client.settings, "w"), claim.turn.turn_id
-    steps = changes.advance_turn(claim, RUN_ENDED, 0.0)
+    steps = changes.commit_transition(claim, RUN_ENDED, 0.0, keep=True)
     ahead = next(steps)
     command = steps.send(None)
     keys = keys_for_turn(client.settings.namespace, turn_id)
@@ -247,7 +247,7 @@ async def test_a_holder_of_a_dropped_turn_leaves_no_text_in_the_store(
     turn_id, keys = claim.turn.turn_id, keys_for_turn(client.settings.namespace, claim.turn.turn_id)
     store.delete(keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
     with pytest.raises(LeaseLost):
-        ledger.advance_turn(claim, RUN_ENDED)
+        ledger.commit_transition(claim, RUN_ENDED, keep=True)
     assert not store.exists(keys.attempts(turn_id))
 
 
@@ -259,7 +259,7 @@ async def test_the_loops_holder_of_a_dropped_turn_leaves_none_either(
     store.delete(keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
     on_loop = product.Ledger(client.settings, "w")
     with pytest.raises(LeaseLost):
-        await on_loop.advance_turn(claim, RUN_ENDED)
+        await on_loop.commit_transition(claim, RUN_ENDED, keep=True)
     await on_loop.close()
     assert not store.exists(keys.attempts(turn_id))
 
@@ -269,7 +269,7 @@ async def test_who_repeats_a_move_that_counted_and_is_fenced_by_then_removes_no_
 ) -> None:
     claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     turn_id, changes = claim.turn.turn_id, TurnCommands(client.settings, "w")
-    steps = changes.advance_turn(claim, RUN_ENDED, 0.0)
+    steps = changes.commit_transition(claim, RUN_ENDED, 0.0, keep=True)
     ahead = next(steps)
     command = steps.send(None)
     for each in (ahead, command):

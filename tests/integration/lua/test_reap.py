@@ -116,7 +116,7 @@ async def test_the_task_of_a_dead_worker_is_named_once_also_that_of_a_link_in_pl
     claim = ledger.claim_turn(turn_id, "s-1", FIRST, task="another")
     assert isinstance(claim, LeaseClaim)
     transition = Transition(attempt=1, next=ChainTask("turn.validate", 1), run_ended=True)
-    assert isinstance(ledger.advance_turn(claim, transition, "next"), LeaseClaim)
+    assert isinstance(ledger.commit_transition(claim, transition, keep=True, task="next"), LeaseClaim)
     await wait_until(lambda: ledger.reap_turn(turn_id, may_take=True).what == "announce")
     assert ledger.lost_task(turn_id) == ("next", "the worker")
 

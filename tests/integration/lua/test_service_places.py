@@ -84,11 +84,13 @@ async def test_an_agent_that_ended_has_no_place_while_its_answer_is_judged(clien
     claim = claimed(ledger, a, session_id="a")
     claimed(ledger, b, session_id="b")
     assert ledger.claim_turn(c, "c", FIRST) == ClaimRefusal("held_back")
-    judging = ledger.advance_turn(claim, ENDED, task="")
+    judging = ledger.commit_transition(claim, ENDED, keep=True)
     assert isinstance(judging, LeaseClaim)
     assert ledger.list_due() == [c]
     again = Transition(attempt=1, state=TurnState.QUEUED, next=ChainTask(RETRY, 2))
-    assert not isinstance(ledger.advance_turn(judging, again), LeaseClaim), "its second run waits as well"
+    assert not isinstance(ledger.commit_transition(judging, again, keep=True), LeaseClaim), (
+        "its second run waits as well"
+    )
     assert (await told(client, a))[-1] == "turn.paused"
     ran(ledger, c, "c")
     assert ledger.list_due() == [a]

@@ -160,7 +160,7 @@ class Pretended:
 
     async def finish(self, claim: LeaseClaim) -> None:
         """Run, judge and end a turn; let the next of the line go."""
-        judging = await self.ledger.advance_turn(claim, _RAN)
+        judging = await self.ledger.commit_transition(claim, _RAN, keep=True)
         assert isinstance(judging, LeaseClaim)
         await self.ledger.commit_transition(judging, _PASSED)
         for due in (await self.ledger.release_turns()).left:

@@ -124,7 +124,7 @@ def _play(ledger: Ledger, spent: Cost, turn_id: str, session: str, text: str) ->
 
 def _end_of_run(ledger: Ledger, spent: Cost, claim: LeaseClaim, text: str) -> LeaseClaim | CommitResult:
     """A very long text is a command of its own: the server does something else between it and the end of the run."""
-    steps = ledger._changes.advance_turn(claim, _run(text), time.monotonic())
+    steps = ledger._changes.commit_transition(claim, _run(text), time.monotonic(), keep=True)
     command, ahead = next(steps), "its text"
     if command.script:
         spent.spent.setdefault(ahead, []).append(0.0)
@@ -170,7 +170,7 @@ async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> N
     )
     for transition in (_run("no"), again, replace(_run("yes"), attempt=2, next=ChainTask(VALIDATE, 2))):
         assert isinstance(claim, LeaseClaim)
-        claim = ledger.advance_turn(claim, transition)
+        claim = ledger.commit_transition(claim, transition, keep=True)
     assert isinstance(claim, LeaseClaim)
     ledger.seal_answer(claim, "{}")
     ledger.commit_transition(claim, replace(_passed("yes"), attempt=2, outcome=Outcome.PASSED_AFTER_RETRY))

@@ -146,12 +146,20 @@ def after_run(
         transition = ended.fail_with_error(completion.reason)
     else:
         transition = _handle_incomplete(ended, history)
-    transition = _charge_run(turn, transition, result, usage, answer_used)
-    transition = replace(transition, events=[*unsent, *transition.events])
-    return transition if stop else _add_service_report(transition, completion)
+    report = {} if stop else _service_report(completion)
+    return _charge_run(turn, transition, result, usage, answer_used, unsent, **report)
 
 
-def _charge_run(turn: Turn, transition: Transition, result: RunResult, usage: Usage, answer_used: str) -> Transition:
+def _charge_run(
+    turn: Turn,
+    transition: Transition,
+    result: RunResult,
+    usage: Usage,
+    answer_used: str,
+    unsent: Sequence[Body],
+    **report: Any,
+) -> Transition:
+    """Return the transition with the run's usage, counters, ``unsent`` events and ``report`` about the service."""
     completion = result.completion
     tokens, cost = turn.tokens_used, turn.cost_used
     if result.adopted:
@@ -163,7 +171,8 @@ def _charge_run(turn: Turn, transition: Transition, result: RunResult, usage: Us
             turn, transition, answer_used, answer_complete=completion.verdict is Verdict.COMPLETE
         )
     counters = transition.counters | _run_counters(turn, transition, completion, usage)
-    return replace(transition, fields=transition.fields | used, counters=counters)
+    events = [*unsent, *transition.events]
+    return replace(transition, fields=transition.fields | used, counters=counters, events=events, **report)
 
 
 def _attempt_facts(
@@ -209,13 +218,13 @@ def _try_next_model(ended: _FinishedRun, model: str) -> Transition:
     )
 
 
-def _add_service_report(transition: Transition, completion: Completion) -> Transition:
+def _service_report(completion: Completion) -> dict[str, Any]:
     said = classify_service(completion)
     if said not in {"failed", "limited", "spent"}:
-        return replace(transition, service=said)
+        return {"service": said}
     wait = {"limited": completion.retry_after, "spent": _LONGEST_WAIT}.get(said, 0.0)
     wait_ms = int(min(wait, _LONGEST_WAIT) * 1000)
-    return replace(transition, service=said, service_reason=completion.reason[:_QUOTED], service_wait_ms=wait_ms)
+    return {"service": said, "service_reason": completion.reason[:_QUOTED], "service_wait_ms": wait_ms}
 
 
 def classify_service(completion: Completion) -> str:

@@ -14,7 +14,8 @@
 if QUEUED == 0 then share('ZREM', LET_GO, ID) end
 local begins = false -- whether the turn starts its first run now
 after(function()
-  if begins and (turn.lined or '') ~= '' then leave(ID) end -- it waits again: a reaper took this message for lost
+  -- It waits again: a reaper took this message for lost.
+  if begins and (turn.lined or '') ~= '' then leave(turn.place or '') end
   fill_up()
 end)
 if not turn.state then return { 'refused', 'missing' } end
@@ -33,7 +34,7 @@ end
 if number('not_before') > NOW then return { 'refused', 'early' } end
 -- A message taken for lost has no slot: the turn waits in the fair queue again.
 local most = number('delivery') == 0 and number('most') or 0
-if is_full(plain(turn.owner or ''), most) and redis.call('HEXISTS', LINE, ID) == 1 then
+if is_full(plain(turn.owner or ''), most) and entry_at(turn.place or '') then
   return { 'refused', 'waiting' }
 end
 -- This worker lacks the model or something else, which is recorded; the turn is left to other workers.
