@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.oidc.provider import OidcProvider
 from api_client.web.errors import ApiError
 from api_client.web.relay.key_guesses import KeyGuesses
+from api_client.web.relay.stop_signal import StopSignal
 from api_client.web.relay.turn_readers import TurnReaders
 
 #: Packs a turn's export (``history.export_turn``) into a ZIP archive for a bug report.
@@ -71,7 +71,7 @@ class Relay:
     requests_in_progress: RequestCounter = field(default_factory=RequestCounter)
     key_guesses: KeyGuesses = field(default_factory=KeyGuesses)
     traffic: Traffic = field(default_factory=Traffic)
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: StopSignal = field(default_factory=StopSignal)
 
 
 def get_relay(request: Request) -> Relay:
