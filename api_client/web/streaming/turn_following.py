@@ -68,29 +68,29 @@ def stream_error(error: Exception, turn_id: str, locale: str) -> ApiError:
     return internal_error(locale)
 
 
-async def read_usage(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
-    """Wait for the end of a turn and return its token usage."""
-    used = TurnUsage()
-    async with aclosing(follow_turn(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
+async def read_usage(relay: Relay, turn_id: str, owner: str | None, *, new: bool = False) -> TurnUsage:
+    """Wait for the end of a turn and return its token usage. ``new`` says that the turn has just been submitted."""
+    used, patience = TurnUsage(), relay.settings.suspended_seconds
+    async with aclosing(follow_turn(relay, turn_id, owner, patience=patience, new=new)) as events:
         async for event in events:
             if event is not None:
                 used.add_event(event)
     return used
 
 
-async def _read_result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, TurnUsage]:
-    used = await read_usage(relay, turn_id, owner)
-    return await relay.client.reader.read_turn(turn_id, owner=owner), used
+async def _read_result(relay: Relay, reply: Reply, *, new: bool) -> tuple[Turn, TurnUsage]:
+    used = await read_usage(relay, reply.turn_id, reply.owner, new=new)
+    return await relay.client.reader.read_turn(reply.turn_id, owner=reply.owner), used
 
 
-async def await_result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
+async def await_result(request: Request, relay: Relay, reply: Reply, *, new: bool) -> tuple[Turn, TurnUsage]:
     """Wait for the end of a turn, and return its record and token usage.
 
     Raises ``ApiError`` (``stream_lost``, ``turn_suspended``) and ``ClientDisconnect``.
     """
     try:
-        with relay.readers.track_reader(turn_id):
-            result = asyncio.create_task(_read_result(relay, turn_id, owner))
+        with relay.readers.track_reader(reply.turn_id):
+            result = asyncio.create_task(_read_result(relay, reply, new=new))
             # A caller who has left no longer asks for its error.
             result.add_done_callback(lambda task: task.cancelled() or task.exception())
             gone = asyncio.create_task(_wait_for_disconnect(request))
@@ -103,16 +103,18 @@ async def await_result(request: Request, relay: Relay, turn_id: str, owner: str,
                 gone.cancel()
                 result.cancel()
     except (SuspendedTooLong, StoreUnavailable, RelayStopping) as left:
-        raise turn_continues_error(
-            left.code if isinstance(left, SuspendedTooLong) else "stream_lost", turn_id, locale
-        ) from left
+        code = left.code if isinstance(left, SuspendedTooLong) else "stream_lost"
+        raise turn_continues_error(code, reply.turn_id, reply.locale) from left
 
 
 async def answer_whole(
-    request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
+    request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None], *, new: bool
 ) -> Response:
-    """Wait for the end of a turn, and return its answer as one response. Raises the errors of ``await_result``."""
-    turn, used = await await_result(request, relay, reply.turn_id, reply.owner, reply.locale)
+    """Wait for the end of a turn, and return its answer as one response.
+
+    ``new`` says that the turn has just been submitted. Raises the errors of ``await_result``.
+    """
+    turn, used = await await_result(request, relay, reply, new=new)
     headers = {"x-turn-id": reply.turn_id}
     done = BackgroundTask(note_delivery, relay, reply.owner, reply.question_hash, reply.turn_id)
     if (made := body(turn, used)) is not None:
