@@ -26,9 +26,10 @@ class StopSignal:
 
     def set(self) -> None:
         """End all waits, now and in the future. Call this on the event loop's thread."""
-        self._is_set = True
-        for wait in self._waits:
-            wait.reschedule(0)
+        if not self._is_set:
+            self._is_set = True
+            for wait in self._waits:
+                wait.reschedule(0)
 
     async def await_unless_stopped(self, step: Awaitable[_T]) -> _T:
         """Return the result of ``step``. Raises ``RelayStopping`` if the relay stops first."""
