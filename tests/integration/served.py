@@ -13,7 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState
 from api_client.web.app.relay_server import create_app
-from api_client.web.relay.stop_signal import StopSignal
+from api_client.web.relay.relay import StopSignal
 from tests.support import wait_until
 
 HI = [{"role": "user", "content": "Hallo"}]

@@ -20,8 +20,7 @@ from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, describe_fault, internal_error, turn_continues_error
 from api_client.web.intake.turn_submission import note_delivery
-from api_client.web.relay.relay import Relay
-from api_client.web.relay.stop_signal import RelayStopping
+from api_client.web.relay.relay import Relay, RelayStopping
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import Reply, make_turn_error
 from api_client.web.streaming.token_usage import TurnUsage

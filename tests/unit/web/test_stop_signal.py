@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from api_client.web.relay.stop_signal import RelayStopping, StopSignal
+from api_client.web.relay.relay import RelayStopping, StopSignal
 
 
 async def test_a_second_signal_while_waits_are_ending_is_no_error() -> None:
