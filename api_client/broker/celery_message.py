@@ -52,11 +52,6 @@ class MessageStamp:
     clock: int = field(default_factory=_CLOCK.__next__)
     at: float = field(default_factory=time.time)
 
-    @property
-    def origin(self) -> str:
-        """Return the sender's name as Celery writes it for clients, such as ``gen42@host``."""
-        return f"gen{self.pid}@{self.host}"
-
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
@@ -81,7 +76,7 @@ def build_announcement(
         "root_id": stamp.root_id,
         "next_id": stamp.next_id,
         "reply_to": stamp.reply_to,
-        "origin": _escape_json(stamp.origin),
+        "origin": _escape_json(f"gen{stamp.pid}@{stamp.host}"),
         "pid": stamp.pid,
         "clock": stamp.clock,
         "at": stamp.at,

@@ -19,7 +19,7 @@ from api_client.contract.validator_names import (
     requestable_validators,
 )
 from api_client.contract.work import find_work
-from api_client.policies.flows import FlowVersions, set_flow
+from api_client.policies.flows import FLOW, FlowVersions, set_flow
 from api_client.policies.policy_files import PolicyFiles
 from api_client.policies.prompts import SessionTemplates
 from api_client.policies.stored_policies import store_policy
@@ -62,11 +62,12 @@ class PolicyKeeper(Admission):
         request = turn.request
         if applied := AppliedPolicy.from_request(request):
             request = await self._store_policy(turn, applied)
-        request = await self._assign_flow(request)
+        flow, template = await self._flows.find_flow(request), request.template
+        if not template and find_work(request).in_session:
+            template = await self._store_template(request, flow)
         policy = hash_policy(request, self._store.settings)
-        request = replace(request, labels={**request.labels, "policy": policy})
         pass_failpoint("policy.kept")
-        return request
+        return replace(request, template=template, labels={**request.labels, FLOW: flow, "policy": policy})
 
     async def _store_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
         """Store the turn's policy and return the request. A turn whose policy is lost gets the current policy."""
@@ -79,16 +80,13 @@ class PolicyKeeper(Admission):
         anew = AppliedPolicy.from_request(turn.request)
         return await self._store_policy(turn, anew) if anew else turn.request
 
-    async def _assign_flow(self, request: TurnRequest) -> TurnRequest:
-        if request.template or not find_work(request).in_session:
-            return await self._flows.assign_flow(request)
-        flow = await self._flows.find_flow(request)
-        prompt = self._prompts.find_template(request.model, flow, request.locale)
+    async def _store_template(self, request: TurnRequest, flow: str) -> str:
+        template = self._prompts.find_template(request.model, flow, request.locale)
         now = time.monotonic()
-        if prompt.text and now - self._kept_at.get(prompt.hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
-            await store_policy(self._store, prompt.hash, prompt.text)
-            self._kept_at[prompt.hash] = now
-        return set_flow(replace(request, template=prompt.hash), flow)
+        if template.text and now - self._kept_at.get(template.hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
+            await store_policy(self._store, template.hash, template.text)
+            self._kept_at[template.hash] = now
+        return template.hash
 
 
 async def renew_policy(request: TurnRequest, policies: PolicyFiles, flows: FlowVersions) -> TurnRequest:

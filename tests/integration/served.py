@@ -13,6 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState
 from api_client.web.app.relay_server import create_app
+from api_client.web.relay.relay import StopSignal
 from tests.support import wait_until
 
 HI = [{"role": "user", "content": "Hallo"}]
@@ -28,7 +29,7 @@ class Served:
     settings: Settings
     http: httpx2.AsyncClient
     client: TurnsClient
-    stopping: asyncio.Event
+    stopping: StopSignal
 
     @asynccontextmanager
     async def page(self, headers: dict[str, str], **more: Any) -> AsyncIterator[str]:

@@ -30,7 +30,7 @@ from worker.enforcement.validation_faults import ValidationFaults
 from worker.enforcement.validator_process import run_step_isolated
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, clip_text, make_issue
-from worker.enforcement.validators.services import CostMeter
+from worker.enforcement.validators.services import measure_cost
 
 #: Marks where a piece was taken out of a reply.
 _GAP = "\x00"
@@ -50,20 +50,19 @@ def validate_attempt(
 ) -> Attempt:
     """Build the answer from the agent's new text and the earlier attempts, validate it, and return the new attempt.
 
-    An incomplete text is not validated. Without a policy, nothing is repaired before validation. ``feedback`` is this
-    attempt's prompt; ``assembled`` is the answer, if the text was merged before. ``fresh``: a person or another model
-    asked again, so earlier answers are not kept.
+    An incomplete text is not validated. ``feedback`` is this attempt's prompt; ``assembled`` is the answer, if the text
+    was merged before. ``fresh``: a person or another model asked again, so earlier answers are not kept.
     """
     attempt = Attempt(
         number=len(history) + 1, text=text, answer=text, complete=complete, feedback=feedback, fresh=fresh
     )
     if not complete:
         return attempt
-    context = dict(context or {})
+    policy, context = policy or Policy(), dict(context or {})
     texts = [text, *(each.answer for each in history), *(context.get("files") or {}).values()]
     limited = partial(run_step_isolated, validators, texts)
     faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)), run_limited=limited)
-    weighing = partial(weigh_attempts, history, policy or Policy())
+    weighing = partial(weigh_attempts, history, policy)
     before = faults.run_step(weighing, list(history)) if history else []
     said, edits = NormalisedText(text), tuple[str, ...]()
     candidates = [MergedAnswer(text if assembled is None else assembled)]
@@ -79,7 +78,7 @@ def validate_attempt(
         files = _markdown_files(context)
         listing = partial(list_candidates, kept.answer, kept.errors, said.text, files, feedback, read)
         candidates = faults.run_reading_step(listing, [MergedAnswer(kept.answer)])
-    with CostMeter() as counted:
+    with measure_cost() as counted:
         choosing = partial(_choose_candidate, candidates, validators, context, policy, faults)
         default = min(candidates, key=lambda each: each.whole)
         found = faults.run_step(choosing, _ExaminedAnswer(default, default.answer, []))
@@ -149,13 +148,13 @@ def _choose_candidate(
     candidates: Sequence[MergedAnswer],
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any],
-    policy: Policy | None,
+    policy: Policy,
     faults: ValidationFaults,
 ) -> _ExaminedAnswer:
     default: _ExaminedAnswer | None = None
     for merged in candidates:
         found = _examine(merged, validators, context, policy, faults)
-        if not any(issue.is_error for issue in demote_issues(found.issues, policy or Policy())):
+        if not any(issue.is_error for issue in demote_issues(found.issues, policy)):
             return found
         default = default or (None if merged.whole else found)
     return default or _ExaminedAnswer(MergedAnswer(""), "", [])
@@ -165,11 +164,11 @@ def _examine(
     merged: MergedAnswer,
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any],
-    policy: Policy | None,
+    policy: Policy,
     faults: ValidationFaults,
 ) -> _ExaminedAnswer:
     repaired = RepairResult(text=merged.answer)
-    if policy and (repairing := [validator for validator in validators if policy.repairs_first(validator.name)]):
+    if repairing := [validator for validator in validators if policy.repairs_first(validator.name)]:
         repaired = faults.run_step(partial(repair_answer, merged.answer, repairing, context), repaired)
     judging = partial(run_validators, repaired.text, validators, {**context, **repaired.context})
     issues = faults.run_step(judging, list[ValidationIssue]())

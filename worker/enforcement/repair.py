@@ -24,7 +24,7 @@ from worker.enforcement.documents.step import StepSource, extract_step, trailing
 from worker.enforcement.validation_faults import ValidationFaults
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text
-from worker.enforcement.validators.services import CostMeter
+from worker.enforcement.validators.services import measure_cost
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
 
 #: Most rounds over the validators: one fallback may enable another.
@@ -118,7 +118,7 @@ def _restore_and_repair(
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
     text, back = restore_sections(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
-    with CostMeter() as counted:
+    with measure_cost() as counted:
         repaired = repair_answer(text, validators, context)
     left = {issue.message for issue in find_unresolved_losses(missing, earlier, repaired.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"

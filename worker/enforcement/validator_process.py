@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
-from worker.enforcement.validators.services import CostMeter, record_cost
+from worker.enforcement.validators.services import measure_cost, record_cost
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -238,7 +238,7 @@ class ValidatorProcess:
                 call = pipe.recv()
 
     def _run_call(self, index: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:
-        with CostMeter() as counted:
+        with measure_cost() as counted:
             try:
                 with limit_memory(self._memory_mb):
                     result = getattr(self._validators[index], method)(*arguments)

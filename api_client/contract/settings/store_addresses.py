@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from functools import lru_cache
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from api_client.contract.settings.cluster import ClusterAddress
@@ -78,6 +79,7 @@ def _is_protected(url: str) -> bool:
     return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or is_loopback(parts.hostname or "")
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

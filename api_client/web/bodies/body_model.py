@@ -47,5 +47,8 @@ def read_added_fields(body: Body, settings: Settings) -> dict[str, Any]:
 
     Raises ``ApiError``.
     """
-    found = ((field, getattr(body, field.name)) for field in _load_fields())
-    return dict(part for field, value in found if value is not None for part in field.read(value, settings).items())
+    found = dict[str, Any]()
+    for field in _load_fields():
+        if (value := getattr(body, field.name)) is not None:
+            found |= field.read(value, settings)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -59,9 +60,9 @@ class ChatRequest:
 
     request: TurnRequest
     wants_stream: bool
-    from_open_webui: bool
     has_page: bool
     mode: StreamMode
+    from_open_webui: bool = False
     background_kind: str = ""
     include_usage: bool = False
     idempotency_key: str = ""
@@ -70,7 +71,7 @@ class ChatRequest:
     is_retry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestContext:
     """The context for parsing a request: its headers and body, and the caller's settings and policy."""
 
@@ -80,6 +81,10 @@ class RequestContext:
     policy: CallerPolicy | None = None
     problems: Problems = field(default_factory=Problems)
     body: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def from_open_webui(self) -> bool:
+        return is_open_webui(self.headers)
 
 
 def read_chat_request(
@@ -126,17 +131,19 @@ def build_chat_request(
     )
     validators = _choose_validators(body, settings, policy, model, problems)
     validators = select_for_json(validators, body.validators, problems) if answer_format else validators
-    if not detect_task(headers, messages):  # the relay answers Open WebUI's tasks itself
-        refuse_parameters(context.body, problems, from_open_webui=is_open_webui(headers))
+    messages = _restore_answers(messages) if context.from_open_webui else messages
+    messages = messages if system is None else ({"role": "system", "content": system}, *messages)
+    background_kind = detect_task(headers, messages)
+    if not background_kind:  # the relay answers Open WebUI's tasks itself
+        refuse_parameters(context.body, problems, from_open_webui=context.from_open_webui)
     with problems:
         attached = read_added_fields(body, settings)
     problems.raise_problems()
-    messages = _restore_answers(messages) if is_open_webui(headers) else messages
     chat_id = next(filter(None, map(headers.get, CHAT_ID_HEADERS)), body.session_id or "")
     noted = {"conversation_id": chat_id} | {note: headers.get(name, "") for name, note in _NOTED_HEADERS.items()}
     request = TurnRequest(
         model=model,
-        messages=messages if system is None else ({"role": "system", "content": system}, *messages),
+        messages=messages,
         images=images,
         session_id=(session_id := _derive_session_id(context.owner, chat_id, key)),
         owner=context.owner,
@@ -153,7 +160,8 @@ def build_chat_request(
         priority=body.priority.value if body.priority else "",
     )
     request = _apply_rules(request, body, context, answer_format)
-    return _make_chat_request(request, body, headers, settings, chat_id=chat_id, key=key, page=page)
+    chat_request = _make_chat_request(request, body, headers, settings, chat_id=chat_id, key=key, page=page)
+    return replace(chat_request, from_open_webui=context.from_open_webui, background_kind=background_kind)
 
 
 def _apply_rules(
@@ -214,10 +222,8 @@ def _make_chat_request(
     return ChatRequest(
         request=request,
         wants_stream=bool(wished.stream),
-        from_open_webui=is_open_webui(headers),
         has_page=page,
-        mode=wished.stream_mode or StreamMode(settings.for_model(request.model).stream or shown_by),
-        background_kind=detect_task(headers, request.messages),
+        mode=wished.stream_mode or StreamMode(settings.stream or shown_by),
         include_usage=bool(wished.stream_options and wished.stream_options.include_usage),
         idempotency_key=key,
         question_hash=question,

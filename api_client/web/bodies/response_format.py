@@ -46,7 +46,7 @@ _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 def refuse_parameters(body: Mapping[str, Any], problems: Problems, *, from_open_webui: bool) -> None:
     """Add a problem for each parameter that asks for something an agent cannot do."""
     for name, (asks, why) in _REFUSED.items():
-        if asks(body.get(name)) and not (from_open_webui and why is _OWN_TOOLS):
+        if name in body and asks(body[name]) and not (from_open_webui and why is _OWN_TOOLS):
             problems.add(unsupported_parameter(name, why))
 
 

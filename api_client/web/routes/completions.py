@@ -66,10 +66,10 @@ async def complete_chat(request: Request, relay: CurrentRelay, caller: CurrentCa
     if ask.background_kind:
         await require_rate(relay, caller)
         return answer_background_task(ask)
-    turn = await submit_or_join(request, ask, relay, caller)
-    reply = make_reply(relay, ask, turn.turn_id)
+    submitted = await submit_or_join(request, ask, relay, caller)
+    reply = make_reply(relay, ask, submitted.turn_id)
     if ask.wants_stream:
-        return stream_page(relay, reply, ask.mode, turn)
+        return stream_page(relay, reply, ask.mode, submitted)
     del ask  # free the memory of the question while waiting for its answer
 
     def make_completion(turn: Turn, used: TurnUsage) -> Payload | None:
@@ -77,7 +77,7 @@ async def complete_chat(request: Request, relay: CurrentRelay, caller: CurrentCa
             return reply.make_completion("", spent=used, refusal=refusal_message(turn.error, reply.locale))
         return reply.make_completion(turn.response, turn.markers, used) if turn.success else None
 
-    return await answer_whole(request, relay, reply, make_completion)
+    return await answer_whole(request, relay, reply, make_completion, new=submitted.is_new)
 
 
 async def read_request(

@@ -102,10 +102,8 @@ class ResponseEvents:
         """Return the events of the Responses API that correspond to an event of the turn."""
         self._usage.add_event(event)
         body = event.body
-        if isinstance(body, TurnQueued) and self.last_sent < 0:  # a log that starts again repeats it
-            return self._number_payloads(
-                [self._wrap_response("response.created"), self._wrap_response("response.queued")]
-            )
+        if isinstance(body, TurnQueued):
+            return self._open_response()
         if isinstance(body, AttemptStarted) and not self._turn.delivery:
             self._turn = replace(self._turn, state=TurnState.RUNNING, delivery=1)
             return self._number_payloads([self._wrap_response("response.in_progress")])
@@ -124,12 +122,7 @@ class ResponseEvents:
 
     def render_rest(self, turn: Turn) -> list[Payload]:
         """Return the events that are still to be sent for a finished turn."""
-        opening: list[Payload] = []
-        if self.last_sent < 0:
-            opening = self._number_payloads(
-                [self._wrap_response("response.created"), self._wrap_response("response.queued")]
-            )
-        self._turn = turn
+        opening, self._turn = self._open_response(), turn
         return opening + self._number_payloads(self._render_ending())
 
     def render_error(self, error: ApiError) -> Payload:
@@ -140,6 +133,11 @@ class ResponseEvents:
         body = error.to_body()["error"]
         named = {name: body[name] for name in ("code", "message", "param")}
         return {"type": "error", "sequence_number": max(self.last_sent, 0), **named, "error": body}
+
+    def _open_response(self) -> list[Payload]:
+        if self.last_sent >= 0:  # a log that starts again repeats the turn's first event
+            return []
+        return self._number_payloads([self._wrap_response("response.created"), self._wrap_response("response.queued")])
 
     def _number_payloads(self, payloads: list[Payload]) -> list[Payload]:
         numbered = [{**payload, "sequence_number": self.last_sent + place} for place, payload in enumerate(payloads, 1)]

@@ -63,19 +63,20 @@ async def create_response(request: Request, relay: CurrentRelay, caller: Current
     reply = make_reply(relay, chat_request, submitted.turn_id)
     if chat_request.wants_stream and chat_request.has_page:
         return stream_page(relay, reply, chat_request.mode, submitted)
-    turn = await relay.client.reader.read_turn(reply.turn_id, owner=caller.owner)
     named = {"x-turn-id": reply.turn_id}
-    if chat_request.wants_stream:
+    if chat_request.wants_stream or chat_request.request.metadata[BACKGROUND]:
+        turn = await relay.client.reader.read_turn(reply.turn_id, owner=caller.owner)
+        if not chat_request.wants_stream:
+            return JSONResponse(response_object(turn), headers=named)
         frames = stream_response(relay, turn, caller.owner, reply=reply)
         return StreamingResponse(frames, media_type="text/event-stream", headers=named | SSE_HEADERS)
-    if chat_request.request.metadata[BACKGROUND]:
-        return JSONResponse(response_object(turn), headers=named)
-    del chat_request, turn  # free the memory of the question while waiting for its answer
+    del chat_request  # free the memory of the question while waiting for its answer
     return await answer_whole(
         request,
         relay,
         reply,
         lambda turn, used: response_object(turn, used) if turn.success or read_refusal(turn) else None,
+        new=submitted.is_new,
     )
 
 

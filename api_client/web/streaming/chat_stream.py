@@ -71,7 +71,7 @@ def answer_background_task(chat_request: ChatRequest) -> Response:
     if not chat_request.wants_stream:
         return JSONResponse(reply.make_completion(answer))
     content: list[Payload] = [reply.make_chunk({"content": piece}) for piece in split_text(answer)]
-    frames = [data_frame(payload) for payload in [*make_opening(reply), *content, reply.make_chunk({}, "stop")]]
+    frames = [data_frame(payload) for payload in [make_opening(reply), *content, reply.make_chunk({}, "stop")]]
     return Response(b"".join([*frames, DONE]), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
@@ -83,23 +83,21 @@ async def stream_reply(relay: Relay, page: PageReply, turn: SubmittedTurn) -> As
     reply, seen, whole = page.reply, turn.last_seen, False
     try:
         with relay.readers.track_reader(reply.turn_id):
-            for payload in make_opening(reply):
-                yield data_frame(payload)
+            yield data_frame(make_opening(reply))
             patience = relay.settings.suspended_seconds
             try:
                 async with aclosing(
                     follow_turn(relay, reply.turn_id, reply.owner, patience=patience, new=turn.is_new)
                 ) as events:
                     async for event in events:
-                        if event is not None and isinstance(event.body, LogReset):
+                        if event is None:
+                            yield await _make_waiting_frames(relay, page)
+                            continue
+                        if isinstance(event.body, LogReset):
                             seen = -1  # the reset and all later events are new to this reader
-                        for frame in (
-                            await _make_frames(relay, page, event, seen)
-                            if event
-                            else await _make_waiting_frames(relay, page)
-                        ):
-                            yield frame
-                        if event is not None and event.final:
+                        if frames := await _make_frames(relay, page, event, seen):
+                            yield frames
+                        if event.final:
                             pass_failpoint("result.sent")
                             yield DONE
                             if reply.question_hash:
@@ -108,8 +106,7 @@ async def stream_reply(relay: Relay, page: PageReply, turn: SubmittedTurn) -> As
                     else:
                         raise EOFError("the turn's events ended without its end")
             except Exception as error:
-                for frame in _make_error_frames(error, page):
-                    yield frame
+                yield _make_error_frames(error, page)
             whole = True
     finally:
         if reply.has_page and not whole:
@@ -142,7 +139,7 @@ async def _send_question(relay: Relay, page: PageReply, event: Event, body: Turn
     return page.append_question(format_question(question, reply.pages_url + link)) if link else []
 
 
-def _make_error_frames(error: Exception, page: PageReply) -> list[bytes]:
+def _make_error_frames(error: Exception, page: PageReply) -> bytes:
     reply, line = page.reply, list[Payload]()
     lost = stream_error(error, reply.turn_id, reply.locale)
     if page.status_line:
@@ -150,13 +147,13 @@ def _make_error_frames(error: Exception, page: PageReply) -> list[bytes]:
         line = page.make_status(
             page.status_line.show_lost() if lost.code == "stream_lost" else page.status_line.finish_line()
         )
-    return [*map(data_frame, [*line, lost.to_body()]), DONE]
+    return b"".join(map(data_frame, [*line, lost.to_body()])) + DONE
 
 
-async def _make_waiting_frames(relay: Relay, page: PageReply) -> list[bytes]:
+async def _make_waiting_frames(relay: Relay, page: PageReply) -> bytes:
     """Return what to send after a period without events: a ping and, for Open WebUI, a new status line."""
     if not page.status_line:
-        return [PING]
+        return PING
     before, others, why = 0, 0, ""
     if page.status_line.is_queued:
         with suppress(StoreUnavailable):
@@ -167,10 +164,10 @@ async def _make_waiting_frames(relay: Relay, page: PageReply) -> list[bytes]:
             if wait and wait.reason in NOBODY_CAN:
                 why = wait.words(page.reply.locale, public=True)
     status = page.status_line.show_waiting(time.time(), before=before, others=others, why=why)
-    return [PING, *map(data_frame, page.make_status(status))]
+    return PING + b"".join(map(data_frame, page.make_status(status)))
 
 
-async def _make_frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
+async def _make_frames(relay: Relay, page: PageReply, event: Event, seen: int) -> bytes:
     page.was_suspended = page.was_suspended or isinstance(event.body, TurnSuspended)
     if event.seq > seen or event.final:
         if event.final and page.reply.has_page and not page.reply.is_json:
@@ -181,4 +178,4 @@ async def _make_frames(relay: Relay, page: PageReply, event: Event, seen: int) -
         payloads = page.catch_up() if event.seq == seen else []
     if isinstance(event.body, TurnSuspended) and event.seq >= seen:
         payloads += await _send_question(relay, page, event, event.body)
-    return [*map(data_frame, payloads)]
+    return b"".join(map(data_frame, payloads))

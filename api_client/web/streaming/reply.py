@@ -91,9 +91,9 @@ class Reply:
         }
 
 
-def make_opening(reply: Reply) -> list[Payload]:
+def make_opening(reply: Reply) -> Payload:
     """Return the first chunk of a stream, which names the role and has no text."""
-    return [reply.make_chunk({"role": "assistant", "content": ""})]
+    return reply.make_chunk({"role": "assistant", "content": ""})
 
 
 def split_text(text: str) -> list[str]:

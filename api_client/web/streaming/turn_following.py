@@ -20,7 +20,7 @@ from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, describe_fault, internal_error, turn_continues_error
 from api_client.web.intake.turn_submission import note_delivery
-from api_client.web.relay.relay import Relay
+from api_client.web.relay.relay import Relay, RelayStopping
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import Reply, make_turn_error
 from api_client.web.streaming.token_usage import TurnUsage
@@ -28,20 +28,12 @@ from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)
 _NO_MORE_EVENTS = object()
-#: Cancelled tasks that have not ended yet; the set keeps them from being garbage-collected.
-_cancelled_tasks: set[asyncio.Task[None]] = set()
 
 
 class SuspendedTooLong(HelixError):
     """Raised when a turn waits for a person longer than the caller will wait. The turn continues."""
 
     code = "turn_suspended"
-
-
-class RelayStopping(HelixError):
-    """Raised when the relay stops while a request follows a turn. The turn continues."""
-
-    code = "stream_lost"
 
 
 async def follow_turn(
@@ -52,21 +44,16 @@ async def follow_turn(
     ``patience`` is how many seconds the caller waits while the turn is suspended. Raises ``RelayStopping``,
     ``SuspendedTooLong`` and the errors of ``TurnReader.follow_turn``, whose arguments are ``start``.
     """
-    events = relay.client.reader.follow_turn(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
-    stopping = asyncio.create_task(relay.stopping.wait())
-    step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _NO_MORE_EVENTS))
-    suspended_at = 0.0
-    try:
-        while (event := await _wait_first(step, stopping)) is not _NO_MORE_EVENTS:
+    found = relay.client.reader.follow_turn(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
+    next_step, suspended_at = relay.stopping.await_unless_stopped, 0.0
+    event: Any
+    async with aclosing(found) as events:
+        while (event := await next_step(anext(events, _NO_MORE_EVENTS))) is not _NO_MORE_EVENTS:
             if event is not None and isinstance(event.body, TurnSuspended | TurnDecided | LogReset):
                 suspended_at = time.monotonic() if isinstance(event.body, TurnSuspended) else 0.0
             yield event
             if suspended_at and event is None and time.monotonic() - suspended_at >= patience:
                 raise SuspendedTooLong("the turn waits for a person")
-            step = asyncio.ensure_future(anext(events, _NO_MORE_EVENTS))
-    finally:
-        stopping.cancel()
-        _abandon_wait(step, events)
 
 
 def stream_error(error: Exception, turn_id: str, locale: str) -> ApiError:
@@ -80,51 +67,53 @@ def stream_error(error: Exception, turn_id: str, locale: str) -> ApiError:
     return internal_error(locale)
 
 
-async def read_usage(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
-    """Wait for the end of a turn and return its token usage."""
-    used = TurnUsage()
-    async with aclosing(follow_turn(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
+async def read_usage(relay: Relay, turn_id: str, owner: str | None, *, new: bool = False) -> TurnUsage:
+    """Wait for the end of a turn and return its token usage. ``new`` says that the turn has just been submitted."""
+    used, patience = TurnUsage(), relay.settings.suspended_seconds
+    async with aclosing(follow_turn(relay, turn_id, owner, patience=patience, new=new)) as events:
         async for event in events:
             if event is not None:
                 used.add_event(event)
     return used
 
 
-async def _read_result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, TurnUsage]:
-    used = await read_usage(relay, turn_id, owner)
-    return await relay.client.reader.read_turn(turn_id, owner=owner), used
+async def _read_result(relay: Relay, reply: Reply, *, new: bool) -> tuple[Turn, TurnUsage]:
+    used = await read_usage(relay, reply.turn_id, reply.owner, new=new)
+    return await relay.client.reader.read_turn(reply.turn_id, owner=reply.owner), used
 
 
-async def await_result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
+async def await_result(request: Request, relay: Relay, reply: Reply, *, new: bool) -> tuple[Turn, TurnUsage]:
     """Wait for the end of a turn, and return its record and token usage.
 
     Raises ``ApiError`` (``stream_lost``, ``turn_suspended``) and ``ClientDisconnect``.
     """
     try:
-        with relay.readers.track_reader(turn_id):
-            task = asyncio.create_task(_read_result(relay, turn_id, owner))
-            stopping, gone = (
-                asyncio.create_task(relay.stopping.wait()),
-                asyncio.create_task(_wait_for_disconnect(request)),
-            )
+        with relay.readers.track_reader(reply.turn_id):
+            result = asyncio.create_task(_read_result(relay, reply, new=new))
+            # A caller who has left no longer asks for its error.
+            result.add_done_callback(lambda task: task.cancelled() or task.exception())
+            gone = asyncio.create_task(_wait_for_disconnect(request))
             try:
-                await _wait_first(task, stopping, gone)
-                return task.result()
+                await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
+                if not result.done():
+                    raise ClientDisconnect
+                return result.result()
             finally:
-                stopping.cancel()
                 gone.cancel()
-                _abandon_wait(task)
+                result.cancel()
     except (SuspendedTooLong, StoreUnavailable, RelayStopping) as left:
-        raise turn_continues_error(
-            left.code if isinstance(left, SuspendedTooLong) else "stream_lost", turn_id, locale
-        ) from left
+        code = left.code if isinstance(left, SuspendedTooLong) else "stream_lost"
+        raise turn_continues_error(code, reply.turn_id, reply.locale) from left
 
 
 async def answer_whole(
-    request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
+    request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None], *, new: bool
 ) -> Response:
-    """Wait for the end of a turn, and return its answer as one response. Raises the errors of ``await_result``."""
-    turn, used = await await_result(request, relay, reply.turn_id, reply.owner, reply.locale)
+    """Wait for the end of a turn, and return its answer as one response.
+
+    ``new`` says that the turn has just been submitted. Raises the errors of ``await_result``.
+    """
+    turn, used = await await_result(request, relay, reply, new=new)
     headers = {"x-turn-id": reply.turn_id}
     done = BackgroundTask(note_delivery, relay, reply.owner, reply.question_hash, reply.turn_id)
     if (made := body(turn, used)) is not None:
@@ -136,33 +125,3 @@ async def answer_whole(
 async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def _wait_first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
-    """Wait until a task ends, the relay stops, or the client disconnects. Return the task's result.
-
-    Raises ``RelayStopping`` or ``ClientDisconnect`` if the relay stops or the client disconnects first.
-    """
-    await asyncio.wait({task, stopping, *gone}, return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        return task.result()
-    if stopping.done():
-        raise RelayStopping("the relay is stopping")
-    raise ClientDisconnect
-
-
-def _abandon_wait(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None = None) -> None:
-    """Cancel a task without waiting for it, because the current task may be about to be cancelled too."""
-    ending = asyncio.create_task(_cancel_until_done(task, events))
-    _cancelled_tasks.add(ending)
-    ending.add_done_callback(_cancelled_tasks.discard)
-
-
-async def _cancel_until_done(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=0.1)
-    if not task.cancelled():
-        task.exception()  # retrieve the exception, or asyncio logs it
-    if events is not None:
-        await events.aclose()

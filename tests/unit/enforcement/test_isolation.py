@@ -33,7 +33,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.rules import LengthRule, RegexRule
 from worker.enforcement.validator_process import MOST_CHARACTERS, isolate_validators, lift_memory_limit, limit_memory
-from worker.enforcement.validators.services import CostMeter, record_cost
+from worker.enforcement.validators.services import measure_cost, record_cost
 
 MEMORY_MB = 64
 MARKER = "<!-- STEP: done -->"
@@ -217,15 +217,15 @@ def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
 
 
 def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
-    with CostMeter() as counted, isolate_validators([Faulty(lambda: record_cost(Usage(input_tokens=7)))]) as guarded:
+    with measure_cost() as counted, isolate_validators([Faulty(lambda: record_cost(Usage(input_tokens=7)))]) as guarded:
         run_validators("x", guarded)
     assert counted.spent.input_tokens == 7
 
 
 def test_an_outer_count_counts_what_an_inner_one_does() -> None:
-    with CostMeter() as outer:
+    with measure_cost() as outer:
         record_cost(Usage(input_tokens=1))
-        with CostMeter() as inner:
+        with measure_cost() as inner:
             record_cost(Usage(input_tokens=2))
         record_cost(Usage(input_tokens=4))
     record_cost(Usage(input_tokens=8))

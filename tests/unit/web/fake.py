@@ -219,7 +219,7 @@ class FakeTurns:
         self.prompts = SessionTemplates(Settings())
         self.figures = FakeFigures()
         self.workers = SimpleNamespace(
-            count_unfinished=answering(0),
+            is_queue_full=answering(False),
             explain_waits=answering({}),
             read_faults=answering(()),
             count_messages=answering({}),

@@ -62,7 +62,7 @@ def end(response: str = "", outcome: str = "passed") -> tuple[str, dict[str, Any
 
 def show(mode: StreamMode, *kinds: tuple[str, dict[str, Any]]) -> Reader:
     page = make_page_reply(REPLY, mode)
-    reader = Reader().read(make_opening(REPLY))
+    reader = Reader().read([make_opening(REPLY)])
     for item in numbered(*kinds):
         reader.read(page.render(item))
     return reader

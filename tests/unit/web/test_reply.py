@@ -59,7 +59,7 @@ LONG_WAY: list[Event | None] = [
 
 def payloads(events: list[Event | None], reply: Reply) -> list[Payload]:
     page = PageReply(reply)
-    return [*make_opening(reply), *(payload for item in events if item for payload in page.render(item))]
+    return [make_opening(reply), *(payload for item in events if item for payload in page.render(item))]
 
 
 def text_of(sent: list[Payload]) -> str:
@@ -365,7 +365,7 @@ def test_it_does_not_matter_into_which_pieces_a_growing_answer_is_cut(pieces: li
 def finish(text: str, reply: Reply, mode: StreamMode, pieces: list[str]) -> Reader:
     """A reader's page after these pieces of a draft and the accepted answer."""
     page = make_page_reply(reply, mode)
-    reader = Reader().read(make_opening(reply))
+    reader = Reader().read([make_opening(reply)])
     told = finished(len(pieces) + 2, "passed", response=text).data | {"markers": [list(s) for s in marker_spans(text)]}
     events = [("attempt.output", {"attempt": 1, "text": piece}) for piece in pieces] + [("turn.finished", told)]
     for seq, (kind, data) in enumerate([("attempt.started", {"attempt": 1}), *events], 1):

@@ -132,17 +132,9 @@ class SourceText(NamedTuple):
     ``is_adr`` means that the text must contain an ADR.
     """
 
-    content: str
+    document: Document
     file: str
     is_adr: bool
-
-    @property
-    def adrs(self) -> list[Adr]:
-        return parse_document(self.content).adrs
-
-    @property
-    def excerpts(self) -> list[Adr]:
-        return parse_document(self.content).excerpts
 
 
 def iterate_texts(response: str, context: Mapping[str, Any]) -> Iterator[SourceText]:
@@ -150,9 +142,9 @@ def iterate_texts(response: str, context: Mapping[str, Any]) -> Iterator[SourceT
 
     Files named ``ADR-*.md`` must hold an ADR; so must the answer if ``context["expect_adr"]`` is true.
     """
-    yield SourceText(response, "", bool(context.get("expect_adr")))
+    yield SourceText(parse_document(response), "", bool(context.get("expect_adr")))
     files = context.get("files") or {}
     for name, content in files.items():
         path = PurePosixPath(name)
         if path.suffix.lower() == ".md" and content != response:
-            yield SourceText(content, name, path.name.upper().startswith("ADR-"))
+            yield SourceText(parse_document(content), name, path.name.upper().startswith("ADR-"))

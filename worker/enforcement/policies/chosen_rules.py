@@ -94,36 +94,20 @@ def _has_content(answer: str, what: Content) -> bool:
 class _ConditionalValidator(ResponseValidator):
     """Wraps a validator so that it checks only answers that meet a condition."""
 
+    name = ""
+
     def __init__(self, inner: ResponseValidator, name: str, applies_to: AppliesTo) -> None:
-        self._inner, self._name, self._applies_to = inner, name, applies_to
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def mends_files(self) -> bool:  # type: ignore[override]
-        return self._inner.mends_files
+        self._inner, self.name, self._applies_to = inner, name, applies_to
+        self.mends_files, self.bounded, self.patience = inner.mends_files, inner.bounded, inner.patience  # type: ignore[misc]
+        self.needs_services = bool(getattr(inner, "needs_services", False))
 
     def takes_bounded_time(self, texts: Iterable[str]) -> bool:
         return self._inner.takes_bounded_time(texts)
 
-    @property
-    def bounded(self) -> bool:  # type: ignore[override]
-        return self._inner.bounded
-
-    @property
-    def needs_services(self) -> bool:
-        return bool(getattr(self._inner, "needs_services", False))
-
-    @property
-    def patience(self) -> float:  # type: ignore[override]
-        return self._inner.patience
-
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         if not meets_condition(self._applies_to, response):
             return []
-        return [replace(issue, validator=self._name) for issue in self._inner.validate(response, context)]
+        return [replace(issue, validator=self.name) for issue in self._inner.validate(response, context)]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
         return self._inner.apply_fallback(response, context) if meets_condition(self._applies_to, response) else None

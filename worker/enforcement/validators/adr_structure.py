@@ -52,14 +52,15 @@ class ADRStructureValidator(ResponseValidator):
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
         for text in iterate_texts(response, context):
-            adrs = text.adrs
+            adrs = text.document.adrs
             if not adrs and text.is_adr:
                 issues.append(make_issue("MISSING_YAML_HEADER", locale, file=text.file, line=1))
             if len(adrs) > MAX_ADRS:
                 issues.append(make_issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue
             issues += [
-                make_issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start)) for one in text.excerpts
+                make_issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start))
+                for one in text.document.excerpts
             ]
             for adr in adrs:
                 judge = _AdrChecker(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
@@ -71,7 +72,7 @@ class ADRStructureValidator(ResponseValidator):
 class _AdrChecker:
     def __init__(self, adr: Adr, text: SourceText, locale: str, *, surgical: bool) -> None:
         self.adr, self.file, self.locale, self.surgical = adr, text.file, locale, surgical
-        self.named = adr.name if len(text.adrs) > 1 else ""
+        self.named = adr.name if len(text.document.adrs) > 1 else ""
 
     def _make_issue(self, code: str, line: int, part: str = "", **values: object) -> ValidationIssue:
         found = make_issue(code, self.locale, file=self.file, line=line, part=part if self.surgical else "", **values)

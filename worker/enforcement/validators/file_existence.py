@@ -55,7 +55,7 @@ class FileExistenceValidator(ResponseValidator):
         issues: list[ValidationIssue] = []
         root: Root | None = None
         for text in iterate_texts(response, context):
-            adrs = [adr for adr in text.adrs if adr.header]
+            adrs = [adr for adr in text.document.adrs if adr.header]
             if len(adrs) > MAX_ADRS:
                 issues.append(make_issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue

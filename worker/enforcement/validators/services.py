@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol
 
 from api_client.contract.usage import NOTHING_USED, Usage
 
@@ -88,22 +89,24 @@ def get_services() -> RuleServices:
     return _provided[0]
 
 
+@dataclass(slots=True)
 class CostMeter:
-    """Context manager that adds up the cost of model calls within the block."""
+    """The cost of the model calls in a ``measure_cost`` block so far."""
 
-    def __init__(self) -> None:
-        self.spent = NOTHING_USED
-        self._outer: CostMeter | None = None
+    spent: Usage = NOTHING_USED
 
-    def __enter__(self) -> Self:
-        self._outer = _counting.get()
-        self._before = _counting.set(self)
-        return self
 
-    def __exit__(self, *_error: object) -> None:
-        _counting.reset(self._before)
-        if self._outer is not None:
-            self._outer.spent += self.spent
+@contextmanager
+def measure_cost() -> Iterator[CostMeter]:
+    """Add up the cost of model calls within the block. The meters of outer blocks include this cost afterwards."""
+    outer, meter = _counting.get(), CostMeter()
+    before = _counting.set(meter)
+    try:
+        yield meter
+    finally:
+        _counting.reset(before)
+        if outer is not None:
+            outer.spent += meter.spent
 
 
 def record_cost(spent: Usage) -> None:

@@ -30,7 +30,6 @@ class ResponseValidator(ABC):
 
     #: True if the fallback also applies to each file that the agent wrote.
     mends_files: ClassVar[bool] = False
-    #: True if time and memory grow with the text alone and no file is read. Other validators run in a child process,
     #: True if time and memory grow with the text alone and no file is read; other validators run in a child process.
     bounded: ClassVar[bool] = False
     #: Extra seconds for waiting on programs or models.
