@@ -118,7 +118,7 @@ class NotificationOutbox:
     async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Queue undeliverable notifications again, by default all, and return their ids. ``by`` names the operator.
 
-        The operator's name is written to the audit log. Raises ``BadRequest`` if a notification is not undeliverable.
+        The order is recorded. Raises ``BadRequest`` if a notification is not undeliverable.
         """
         entries = await self._chosen(notification_ids)
         now = time.time()
@@ -135,7 +135,7 @@ class NotificationOutbox:
     async def drop(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Delete undeliverable notifications, by default all, and return their ids. ``by`` names the operator.
 
-        The operator's name is written to the audit log. Raises ``BadRequest`` if a notification is not undeliverable.
+        The order is recorded. Raises ``BadRequest`` if a notification is not undeliverable.
         """
         entries = await self._chosen(notification_ids)
         pipe = self._store.redis.pipeline(transaction=True)

@@ -28,7 +28,7 @@ class ReplayAction(TurnAction):
 
     @property
     def detail(self) -> str:
-        """Return the new model and whether the message was edited, for the audit log. The new message is not quoted."""
+        """Return the new model and whether the message was edited, without quoting the new message."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 

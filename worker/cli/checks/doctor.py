@@ -48,6 +48,7 @@ def examine_installation() -> Iterator[Finding]:
     from worker.cli.checks.callers import check_callers
     from worker.cli.checks.machine import check_machine
     from worker.cli.checks.plugins import check_plugins, run_plugin_checks
+    from worker.cli.checks.policies import check_policies
     from worker.cli.checks.sign_in import check_sign_in
     from worker.cli.checks.workers import check_workers
 
@@ -62,6 +63,7 @@ def examine_installation() -> Iterator[Finding]:
     for fault in find_setting_faults(settings):
         yield Finding(SETTINGS + fault.check, "wrong", fault.message, fault.fix)
     yield from check_machine(settings)
+    yield from check_policies(settings)
     about_the_store = [*check_brokers(settings)]
     yield from about_the_store
     if any(found.state == "wrong" and found.check in {"store", "restore", "submit"} for found in about_the_store):
