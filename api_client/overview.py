@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Turn, TurnState
@@ -15,10 +15,6 @@ from api_client.index.search import LOOK_AT_MOST, UNFINISHED, Search
 from api_client.index.turn_row import build_turn_row
 from api_client.workers.fleet import Alert, Fleet, OwnerRow
 from api_client.workers.reason import WaitingGroup
-
-if TYPE_CHECKING:
-    from api_client.client import TurnsClient
-
 
 SLOWEST_OF = 1000
 #: States in which no worker works: the turn waits for a worker or a person.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -20,11 +18,12 @@ from api_client.store import Store
 from api_client.store.connection import SingleConnection
 from api_client.turns.finished_turns import FinishedTurns
 from api_client.turns.reader import TurnReader
+from api_client.workers.shared_role import SharedRole
 
 log = structlog.get_logger()
 
 #: Seconds between polls, and until another process takes over from a dead one.
-_LOOK_SECONDS, _TAKE_OVER_SECONDS = 1.0, 15
+_LOOK_SECONDS, _TAKE_OVER_SECONDS = 1.0, 15.0
 _BATCH = 50
 
 
@@ -46,14 +45,15 @@ class ObserverFeed:
         self._reader = TurnReader(self._store)
         self._observers = _load_observers()
         self.name, self.seconds = "observers", _LOOK_SECONDS if self._observers else 0.0
-        self._me = f"{socket.gethostname()}-{os.getpid()}"
+        prefix = f"{self._store.keys.prefix}observing:"
+        self._roles = {name: SharedRole(self._store, prefix + name, _TAKE_OVER_SECONDS) for name in self._observers}
 
     async def poll(self) -> None:
         """Pass the turns that have finished since the last poll to each observer."""
         for name, observer in self._observers.items():
             turns = FinishedTurns(self._store, f"observer:{name}")
             await turns.start_reading()
-            while await self._acquire_role(name) and (batch := await turns.next_batch(_BATCH)):
+            while await self._roles[name].acquire_role() and (batch := await turns.next_batch(_BATCH)):
                 for turn_id in batch.turn_ids:
                     with suppress(TurnNotFound):  # the turn's retention has ended
                         turn = await self._reader.read_turn(turn_id)
@@ -62,13 +62,6 @@ class ObserverFeed:
 
     async def leave(self) -> None:
         """Do nothing when this process stops, because another process continues from the stored position."""
-
-    async def _acquire_role(self, name: str) -> bool:
-        key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.await_reply
-        if await ask(redis.set(key, self._me, nx=True, ex=_TAKE_OVER_SECONDS)):
-            return True
-        held = await ask(redis.get(key)) == self._me.encode()
-        return held and bool(await ask(redis.expire(key, _TAKE_OVER_SECONDS)))
 
 
 def _load_observers() -> Mapping[str, Observer]:

@@ -215,11 +215,3 @@ _TYPED = {
     for name, kind in _CLASSES.items()
     if (typed := [(each.name, _WRITTEN[str(each.type)]) for each in fields(kind) if str(each.type) in _WRITTEN])
 }
-
-
-#: Kind -> description for people. Readers must ignore unknown kinds: new ones may be added.
-KINDS = {
-    name: f"{kind.__doc__} data: {', '.join(wire for wire, *_ in _WIRES[name])}".replace("``", "`")
-    for name, kind in _CLASSES.items()
-    if kind is not LogReset
-}

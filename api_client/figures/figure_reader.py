@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -59,7 +59,7 @@ def choose_buckets(since: float, until: float, now: float, lives: dict[str, floa
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
     """Return the counters of each given bucket, including pending counter updates."""
-    found, pending = await _read_hashes(store, [store.keys.bucket_key(size, at) for size, at in wanted])
+    found, pending, _ = await _read_hashes(store, [store.keys.bucket_key(size, at) for size, at in wanted])
     for at, counted in pending:
         for place, (size, start) in enumerate(wanted):
             if start <= at < start + BUCKETS[size]:
@@ -81,23 +81,29 @@ class TurnBalance:
         return max(0, self.acknowledged - self.ended - self.going_on)
 
 
-async def _read_hashes(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
+async def _read_hashes(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending], int]:
+    """Return the counters in these hashes, the pending updates, and how many turns are in progress, of one moment."""
     pipe = store.redis.pipeline(transaction=True)
     pipe.lrange(store.keys.pending, 0, -1)
+    pipe.zcard(store.keys.due)
     for name in names:
         pipe.hgetall(name)
-    waiting, *found = await store.await_reply(pipe.execute())
+    waiting, going_on, *found = await store.await_reply(pipe.execute())
     counted = [Counter({field.decode(): int(value) for field, value in stored.items()}) for stored in found]
-    return counted, list(map(read_pending, waiting))
+    return counted, list(map(read_pending, waiting)), going_on
+
+
+def _add_counters(read: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for found in read:
+        total.update(found)
+    return total
 
 
 async def read_counters(store: Store, since: float, until: float) -> Counter[str]:
     """Return the sums of all counters over a period (seconds since the epoch)."""
-    total: Counter[str] = Counter()
     wanted = choose_buckets(since, until, time.time(), store.settings.bucket_lives)
-    for found in await read_buckets(store, wanted):
-        total.update(found)
-    return total
+    return _add_counters(await read_buckets(store, wanted))
 
 
 async def _read_sections(
@@ -106,11 +112,8 @@ async def _read_sections(
     step = BUCKETS[every]
     starts = range(int(since) // step * step, int(until) + 1, step)
     read = await read_buckets(store, [(every, at) for at in starts])
-    together: Counter[str] = Counter()
-    for found in read:
-        together.update(found)
     start = float(starts[0])
-    whole = rate_of(together, since_seconds=until - start, start=start)
+    whole = rate_of(_add_counters(read), since_seconds=until - start, start=start)
     names = {row.name for row in whole.rows}
     pieces = [
         rate_of(found, since_seconds=step, start=float(at), names=names) for at, found in zip(starts, read, strict=True)
@@ -170,26 +173,19 @@ class FigureReader:
 
     async def read_totals(self) -> Mapping[str, int]:
         """Return the value of every counter since the installation began, including pending updates."""
-        [total], pending = await _read_hashes(self._store, [self._store.keys.totals])
-        for _, counted in pending:
-            total.update(counted)
-        return total
+        return (await self._read_totals())[0]
 
     async def read_balance(self) -> TurnBalance:
         """Return how many turns were acknowledged in total, how many have ended, and how many are in progress."""
+        total, going_on = await self._read_totals()
         counted: Counter[str] = Counter()
-        pipe, keys = self._store.redis.pipeline(transaction=True), self._store.keys
-        pipe.lrange(keys.pending, 0, -1)
-        pipe.hgetall(keys.totals)
-        pipe.zcard(keys.due)
-        waiting, total, going_on = await self._store.await_reply(pipe.execute())
-        for found in (
-            {name.decode(): int(value) for name, value in total.items()},
-            *(read_pending(line)[1] for line in waiting),
-        ):
-            for name, value in found.items():
-                counted[parse_field(name)[0]] += value
+        for name, value in total.items():
+            counted[parse_field(name)[0]] += value
         return TurnBalance(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
+
+    async def _read_totals(self) -> tuple[Counter[str], int]:
+        stored, pending, going_on = await _read_hashes(self._store, [self._store.keys.totals])
+        return _add_counters([*stored, *(counted for _, counted in pending)]), going_on
 
     async def read_span(self, span: str) -> Figures:
         """Return the statistics of a period, in total and in sections. ``span`` is a key of ``SPANS``."""
@@ -198,9 +194,7 @@ class FigureReader:
         last = int(time.time()) // step * step
         starts = range(last - seconds + step, last + 1, step)
         read = await read_buckets(self._store, [(size, at) for at in starts])
-        total: Counter[str] = Counter()
-        for piece in read:
-            total.update(piece)
+        total = _add_counters(read)
         since, until = float(starts[0]), float(last + step)
         against = max(_WEEK_DAYS, seconds // _DAY)
         then, now = since - against * _DAY, time.time() - against * _DAY

@@ -69,7 +69,7 @@ class Search:
         return self == Search(sort=self.sort)
 
     def __str__(self) -> str:
-        """Describe the search on one line, for the audit log."""
+        """Describe the search on one line."""
         filters = {
             "since": f"{self.since:.0f}" if self.since else "",
             "until": f"{self.until:.0f}" if self.until else "",

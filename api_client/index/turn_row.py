@@ -1,4 +1,4 @@
-"""Formats a turn as one row of a list."""
+"""Formats a turn as one row of a list, and its status as one word."""
 
 from __future__ import annotations
 
@@ -33,3 +33,10 @@ def build_turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False
         "waits": wait.to_dict(public=public) if wait else None,
         "prompt": " ".join(turn.request.prompt[: _PROMPT * 2].split())[:_PROMPT],
     }
+
+
+def describe_status(turn: Turn) -> str:
+    """Return a turn's status in one word: the outcome, ``stopping``, or the state."""
+    if turn.outcome:
+        return turn.outcome.value
+    return "stopping" if turn.stop else turn.state.value

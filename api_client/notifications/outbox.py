@@ -6,7 +6,6 @@ undeliverable: the outbox keeps it, but it is no longer sent. Every method may b
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
@@ -18,17 +17,16 @@ from api_client.contract.notification import REMEMBERED_SECONDS, TRIED_SECONDS, 
 from api_client.contract.order_log import Orders
 from api_client.notifications.notification_keys import NotificationKeys
 from api_client.store import Store
-from api_client.store.commands import REMOVE_OWN
+from api_client.workers.shared_role import SharedRole
 
 _PUT = Path(__file__).with_name("notify.lua")
-#: Lifetime of the sender's right without renewal, in milliseconds: longer than one delivery takes.
-_RIGHT_MS = 15_000
+#: Lifetime of the sender's right without renewal, in seconds: longer than one delivery takes.
+_RIGHT_SECONDS = 15.0
 #: Most given-up notifications that are kept.
 _MOST_DEAD = 10_000
 #: Turns read at once, and the time that is searched again if the clock was set back, in milliseconds.
 _BATCH, _OVERLAP_MS = 200, 60_000
 _FIELDS = ("outcome", "model", "session_id", "error", "attempt", "suspended_at", "finished_at", "state")
-_RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +45,7 @@ class NotificationOutbox:
         self._orders = orders
         self._keys = NotificationKeys(store.namespace)
         self._put = store.redis.register_script(_PUT.read_text())
-        self._renew = store.redis.register_script(_RENEW)
-        self._release = store.redis.register_script(REMOVE_OWN)
-        self._right = secrets.token_hex(8)
+        self._sender = SharedRole(store, self._keys.sender, _RIGHT_SECONDS)
 
     async def put(self, notification: Notification) -> bool:
         """Store a notification, which is then sent at least once. Return False if it was already stored before."""
@@ -118,7 +114,7 @@ class NotificationOutbox:
     async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Queue undeliverable notifications again, by default all, and return their ids. ``by`` names the operator.
 
-        The operator's name is written to the audit log. Raises ``BadRequest`` if a notification is not undeliverable.
+        The order is recorded. Raises ``BadRequest`` if a notification is not undeliverable.
         """
         entries = await self._chosen(notification_ids)
         now = time.time()
@@ -135,7 +131,7 @@ class NotificationOutbox:
     async def drop(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Delete undeliverable notifications, by default all, and return their ids. ``by`` names the operator.
 
-        The operator's name is written to the audit log. Raises ``BadRequest`` if a notification is not undeliverable.
+        The order is recorded. Raises ``BadRequest`` if a notification is not undeliverable.
         """
         entries = await self._chosen(notification_ids)
         pipe = self._store.redis.pipeline(transaction=True)
@@ -148,15 +144,11 @@ class NotificationOutbox:
 
     async def may_send(self) -> bool:
         """Acquire or renew the right to send notifications. Return False if another process has the right."""
-        ask, key = self._store.await_reply, self._keys.sender
-        return bool(
-            await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
-            or await ask(self._renew(keys=[key], args=[self._right, _RIGHT_MS]))
-        )
+        return await self._sender.acquire_role()
 
     async def leave(self) -> None:
         """Release the right to send notifications, so that another process can send them."""
-        await self._store.await_reply(self._release(keys=[self._keys.sender], args=[self._right]))
+        await self._sender.release_role()
 
     async def due(self, count: int) -> list[OutboxEntry]:
         """Return up to ``count`` notifications that must be sent now, those that have been due longest first."""

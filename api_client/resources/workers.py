@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.client import TurnsClient
+from api_client.contract.clock_time import format_duration
 from api_client.resources.resource import CellContext, Column, Listed, Resource, ResourcePage
 from api_client.workers.fleet import WorkerRow
 
@@ -14,26 +15,21 @@ async def _heard_of(client: TurnsClient, _most: int) -> Listed[WorkerRow]:
     return installation.workers, {"alerts": [alert.to_dict() for alert in installation.alerts]}
 
 
-def _span(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
 def _heard(line: WorkerRow, context: CellContext) -> str:
-    if line.state == "signed off":
-        return f"ended {_span(context.now - line.heard_at)} ago"
-    return (
-        f"gone for {_span(line.silent_seconds)}" if line.silent_seconds else f"{_span(context.now - line.heard_at)} ago"
-    )
+    if line.silent_seconds and line.state != "signed off":
+        return f"gone for {format_duration(line.silent_seconds)}"
+    ago = f"{format_duration(context.now - line.heard_at)} ago"
+    return f"ended {ago}" if line.state == "signed off" else ago
 
 
 def _does(line: WorkerRow, context: CellContext) -> str:
-    does = "; ".join(f"{each.task} {each.turn_id} for {_span(context.now - each.since)}" for each in line.doing[:3])
+    def age(since: float) -> str:
+        return format_duration(context.now - since)
+
+    does = "; ".join(f"{each.task} {each.turn_id} for {age(each.since)}" for each in line.doing[:3])
     left = len(line.doing) - 3
     does = does + (f"; and {left} more turn{'' if left == 1 else 's'}" if left > 0 else "") or ", ".join(line.queues)
-    kept = [f"{each.session_id} ({_span(context.now - each.since)}, {each.bytes >> 20} MiB)" for each in line.kept]
+    kept = [f"{each.session_id} ({age(each.since)}, {each.bytes >> 20} MiB)" for each in line.kept]
     return f"{does}; keeps {', '.join(kept)}" if kept else does
 
 

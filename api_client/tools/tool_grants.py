@@ -15,6 +15,7 @@ from api_client.contract.keys import KeyNames, named_keys
 from api_client.oidc.person import SignInRefused
 from api_client.secrets.secret_store import SecretId, SecretStore
 from api_client.store import Store
+from api_client.store.commands import REMOVE_OWN
 from api_client.tools.sign_in_server import SignInServer
 
 #: Longest renewal of a token, after which another process may try, and the time between two looks at it, in seconds.
@@ -24,8 +25,6 @@ _AGAIN_SECONDS, _TRIES = 0.5, 30
 #: A token is renewed this many seconds before it ends.
 _EARLY_SECONDS = 10
 _MOST_CHARS = 16_384
-#: Deletes a key that still has the value of its owner.
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
 class GrantKeys(KeyNames):
@@ -153,7 +152,7 @@ class ToolGrants:
             finally:
                 with contextlib.suppress(StoreUnavailable):  # the key expires
                     if mine:
-                        await self._store.send_command("EVAL", _RELEASE, 1, key, own)
+                        await self._store.send_command("EVAL", REMOVE_OWN, 1, key, own)
             await asyncio.sleep(_LOOK_SECONDS)
         raise SignInRefused("another process has not renewed the token in time")
 

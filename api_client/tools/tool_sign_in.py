@@ -39,7 +39,7 @@ class PendingToolSignIn:
         owner: owner of the turns that will use the tokens; empty for all owners.
         issuer, resource: the server's issuer and address when the sign-in began.
         turn_id, suspended_ms: the turn that waits for the sign-in, and when it began to wait.
-        by: name of the person who began the sign-in, for the audit log.
+        by: name of the person who began the sign-in.
         with_link: the person used the link in a chat, and may not see the turn's page.
     """
 

@@ -28,7 +28,7 @@ class ReplayAction(TurnAction):
 
     @property
     def detail(self) -> str:
-        """Return the new model and whether the message was edited, for the audit log. The new message is not quoted."""
+        """Return the new model and whether the message was edited, without quoting the new message."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 
@@ -71,8 +71,3 @@ class ReplayAction(TurnAction):
 
 
 ACTION = ReplayAction()
-
-
-async def replay_turn(client: TurnsClient, turn_id: str, *, model: str = "", prompt: str = "") -> str:
-    """Submit a finished turn again and return the new turn's id. Raises the errors of ``ReplayAction.submit``."""
-    return await ReplayAction(model=model, prompt=prompt).submit(client, await client.reader.read_turn(turn_id))

@@ -127,7 +127,7 @@ class Wait:
 
 
 class Obstacle(Protocol):
-    """A condition that keeps turns from starting, such as a pause."""
+    """A condition that keeps turns from starting."""
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
         """Return why a turn (``row``) has to wait, or None if this obstacle does not affect the turn."""

@@ -164,6 +164,7 @@ def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: AgentPro
         "agent.yaml:2:1",
         "agent.yaml:3:13",
         "agent.yaml:4:9",
+        "agent.yaml:5:24",
         "agent.yaml:5:36",
         "agent.yaml:6:9",
         "agent.yaml:7:9",

@@ -17,6 +17,7 @@ from tests.chaos.stage import RELAYS, WORKERS, Stage
 from tests.chaos.targets import Target, below, names, target
 from tests.chaos.traffic.messages import Messages, Missed
 from tests.chaos.traffic.plan import PlannedFault
+from tests.supervised import wait_ready
 from worker.processes.supervisor import Supervisor
 
 #: The links a fault of the network may hit.
@@ -53,7 +54,7 @@ class Nemesis:
             self._thaw([frozen])
         await self._tell("*", "heal")
         for program in self._stage.programs:
-            await asyncio.to_thread(self._supervisor.wait_ready, program.name, seconds=180.0)
+            await asyncio.to_thread(wait_ready, self._supervisor, program.name, seconds=180.0)
         await self._messages.close()
 
     async def _carry_out(self, number: int, fault: PlannedFault) -> None:
@@ -147,7 +148,7 @@ class Nemesis:
             await asyncio.sleep(fault.seconds)
         finally:
             self._stage.hold.unlink(missing_ok=True)
-        await asyncio.to_thread(self._supervisor.wait_ready, "broker", after=victim.pid, seconds=180.0)
+        await asyncio.to_thread(wait_ready, self._supervisor, "broker", after=victim.pid, seconds=180.0)
 
     async def _disturb(self, name: str, fault: PlannedFault) -> None:
         verb, _, object_ = fault.kind.partition(" ")

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_client.contract.event_kinds import TurnQueued, TurnRetrying, UnknownEvent
-from api_client.contract.events import KINDS, Event, body_of, data_of, read_event_id
+from api_client.contract.events import Event, body_of, data_of, read_event_id
 from api_client.contract.turn import Outcome
 from api_client.turns.record.encoding import encode_transition
 from api_client.turns.record.transition import Answer, Transition
+from tests.event_table import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 

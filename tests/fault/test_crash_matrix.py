@@ -17,7 +17,6 @@ import pytest
 from api_client.broker.announcer import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.failpoints import POINTS
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.step_marker import strip_own_marker
 from api_client.contract.tasks import RUN, ChainTask
@@ -26,6 +25,7 @@ from api_client.turns import fair_queue
 from api_client.turns.record.claim import LeaseClaim
 from tests.fault.conftest import judged
 from tests.fault.matrix import WHOLE, Caller, Runs, Stage, left_in_store, resume, stubbornly
+from tests.fault.points import POINTS
 from tests.installation import asked as message
 from tests.on_loop import Ledger
 from tests.support import processes_with, wait_until

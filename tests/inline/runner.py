@@ -9,9 +9,12 @@ from api_client.contract.completion import Completion, ErrorKind, IncompleteReas
 from api_client.contract.settings import Settings, load_settings
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 from worker.runners.event_reader import AnswerTooLong, EventReader, judge_transcript
-from worker.runners.scripted import runner, script
+from worker.runners.scripted import script
 from worker.runners.scripted.runner import choose_steps
 from worker.runners.scripted.script_player import ActionLog, ScriptExit, ScriptPlayer, split_text
+
+#: Steps that need a process of their own.
+PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent"})
 
 
 class InlineRunner:
@@ -37,7 +40,7 @@ class InlineRunner:
             steps = choose_steps(order, self._settings.root)
         except script.ScriptError as error:
             return config_error(str(error))
-        if needy := [name for name, _ in steps if name in runner.PROCESS_STEPS]:
+        if needy := [name for name, _ in steps if name in PROCESS_STEPS]:
             return config_error(f"the steps {', '.join(needy)} need a process: use the runner 'scripted'")
         transcript = EventReader()
 

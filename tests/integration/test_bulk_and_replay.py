@@ -16,11 +16,12 @@ from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.operator_actions import carry_out_action
-from api_client.turn_actions.replay import ReplayAction, replay_turn
+from api_client.turn_actions.replay import ReplayAction
 from api_client.web.app.relay_server import create_app
 from tests.html import Document
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_lists import command
+from tests.replays import replay_turn
 from tests.unit.web.conftest import caller
 
 PLAIN, OTHER = "scripted", "oracle"

@@ -146,7 +146,7 @@ def test_a_dead_letter_is_listed_shown_replayed_and_gone(run: Run, settings: Set
     assert isinstance(ledger.claim_turn(turn_id, "s1", ChainTask(RUN, 1), alone=True), LeaseClaim)
     wait_for(lambda: ledger.reap_turn(turn_id, may_take=True).outcome == "dead")
     assert turn_id in run("turn", "dead").stdout
-    assert "dead" in run("turn", "dead", turn_id).stdout
+    assert "dead" in run("turn", "watch", turn_id).stdout
     new = json.loads(run("turn", "replay", turn_id, "--json").stdout)
     assert new["replay_of"] == turn_id
     assert json.loads(run("turn", "show", new["turn_id"], "--json").stdout)["replay_of"] == turn_id

@@ -14,10 +14,10 @@ from api_client.contract.settings import load_settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
 from api_client.policies.flows import GUARD, choose_flow
-from api_client.turn_actions.replay import replay_turn
 from tests.hooks import HookReceiver
 from tests.installation import Installation, environ_of
 from tests.installation import asked as message
+from tests.replays import replay_turn
 from tests.support import wait_until
 from worker.enforcement.policies import read_policy
 from worker.plugins.analysis.flow_guard import count_finished, lower_failure_bound

@@ -11,7 +11,7 @@ from tests.installation import Installation, RelayProcess, run
 def check(relay: RelayProcess, *arguments: str) -> tuple[int, dict[str, Any]]:
     done = run(relay.settings, "openwebui", "check", "--url", relay.url, *arguments, "--json", "--timeout", "120")
     assert not done.stderr, done.stderr
-    return done.returncode, {finding["check"]: finding for finding in json.loads(done.stdout)}
+    return done.returncode, {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
 
 
 def test_the_check_says_what_is_wrong_here_and_over_there(installation: Installation) -> None:

@@ -19,10 +19,10 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies.stored_policies import clear_policies
-from api_client.turn_actions.replay import replay_turn
 from api_client.web.app.relay_server import create_app
 from tests.installation import Installation, environ_of, turns, web
 from tests.installation import asked as message
+from tests.replays import replay_turn
 from tests.support import playing
 from worker.cli import main
 from worker.enforcement.policies import read_policy

@@ -87,7 +87,6 @@ def test_doctor_finds_nothing_wrong_with_a_sound_installation_and_says_what_an_u
         told = installation.run("doctor", "--json")
         assert told.returncode == code, told.stdout
         answer = json.loads(told.stdout)
-        assert {row["name"]: row["origin"] for row in answer["settings"]}["HELIX_NAMESPACE"] == "environment"
         return {finding["check"]: finding for finding in answer["findings"]}
 
     lacking = findings(1)

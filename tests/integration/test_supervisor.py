@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from api_client.contract.settings import Settings
 from tests.ports import free_port
+from tests.supervised import wait_ready
 from tests.support import alive, wait_for
 from worker.processes import own_programs
 from worker.processes.program import Program, spawn_program, stop_process
@@ -68,7 +69,7 @@ def test_a_killed_program_is_started_again_and_is_ready_again_before_anybody_is_
     with Supervisor([program(tmp_path, "one"), program(tmp_path, "two")]) as supervisor:
         other = supervisor.pid("one")
         before = supervisor.kill("two")
-        after = supervisor.wait_ready("two", after=before)
+        after = wait_ready(supervisor, "two", after=before)
         assert after != before
         assert not alive(before)
         assert (tmp_path / "two.ready").read_text().split() == [str(after)]  # the old mark was taken away
@@ -81,7 +82,7 @@ def test_a_death_and_the_end_of_all_are_seen_without_another_look(
     monkeypatch.setattr("worker.processes.supervisor._QUIET_SECONDS", 3600.0)
     with Supervisor([program(tmp_path, "one")]) as supervisor:
         for _ in range(3):
-            supervisor.wait_ready("one", after=supervisor.kill("one"))
+            wait_ready(supervisor, "one", after=supervisor.kill("one"))
 
 
 def test_a_program_that_keeps_dying_is_started_again_more_and_more_slowly(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_program_that_was_stable_is_started_again_without_delay(tmp_path: Path
         pid = supervisor.pid("one")
         for _ in range(3):
             supervisor.kill("one")
-            pid = supervisor.wait_ready("one", after=pid)
+            pid = wait_ready(supervisor, "one", after=pid)
     assert [line["restart_seconds"] for line in told if line["event"] == "process.exited"] == [0.2] * 3
 
 
@@ -180,7 +181,7 @@ def test_what_a_dead_program_left_in_its_group_is_killed_before_the_next_start(t
     leaves = program(tmp_path, "leaves", 'sleep 60 & echo $! > "$1.new"; mv "$1.new" "$1"; wait')
     with Supervisor([leaves]) as supervisor:
         orphan = int(wait_for((tmp_path / "leaves.ready").read_text))
-        supervisor.wait_ready("leaves", after=supervisor.kill("leaves"))
+        wait_ready(supervisor, "leaves", after=supervisor.kill("leaves"))
         wait_for(lambda: not alive(orphan))
 
 
@@ -282,7 +283,7 @@ def test_a_program_that_stops_renewing_its_mark_or_takes_it_away_is_ended_and_st
         for name in before:
             (tmp_path / f"{name}.ready.stop").touch()
         for name, pid in before.items():
-            assert supervisor.wait_ready(name, after=pid) != pid
+            assert wait_ready(supervisor, name, after=pid) != pid
     assert {line["name"] for line in told if line["event"] == "process.stale"} == {"deaf", "silent"}
 
 
@@ -299,7 +300,7 @@ def test_it_shows_that_all_work_for_as_long_as_they_do(tmp_path: Path) -> None:
         with capture_logs() as logs:
             wait_for(lambda: any(line["event"] == "process.stale" for line in logs))
         seen = len(shown)
-        supervisor.wait_ready("two", after=supervisor.kill("two"))  # the watching thread went round several times
+        wait_ready(supervisor, "two", after=supervisor.kill("two"))  # the watching thread went round several times
         assert len(shown) == seen
         (tmp_path / "one.ready.deaf").unlink()
         (tmp_path / "one.ready.end").touch()
@@ -311,7 +312,7 @@ def test_a_stale_program_that_ignores_the_request_to_end_is_killed(tmp_path: Pat
     stubborn = program(tmp_path, "one", script, stale_seconds=0.3, grace_seconds=0.3)
     with Supervisor([stubborn]) as supervisor:
         pid = supervisor.pid("one")
-        assert supervisor.wait_ready("one", after=pid) != pid
+        assert wait_ready(supervisor, "one", after=pid) != pid
 
 
 def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: Path) -> None:
@@ -333,7 +334,7 @@ def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: 
         stuck.touch()
         wait_for(lambda: supervisor.pid("gone") not in {0, before["gone"]})
         stuck.unlink()
-        supervisor.wait_ready("gone", after=before["gone"])
+        wait_ready(supervisor, "gone", after=before["gone"])
         assert supervisor.pid("flaky") == before["flaky"]
         assert not alive(before["gone"])
     assert {line["name"] for line in logs if line["event"] == "process.unanswering"} == {"gone"}
@@ -345,5 +346,5 @@ def test_a_relay_whose_loop_stands_still_is_started_again(settings: Settings) ->
     with Supervisor([relay]) as supervisor:
         before = supervisor.pid("web")
         os.kill(before, signal.SIGSTOP)  # as long as nobody wakes it up, and no signal but SIGKILL reaches it
-        assert supervisor.wait_ready("web", after=before) != before
+        assert wait_ready(supervisor, "web", after=before) != before
         wait_for(lambda: own_programs.fetch_status("127.0.0.1", port, "/healthz") == 200)

@@ -41,7 +41,6 @@ from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.oauth import StoredTokens
 from worker.plugins.tools.server_checks import tools
 from worker.plugins.tools.tool_servers import list_servers
-from worker.plugins.tools.upstream import SignInRequired
 from worker.plugins.tools.upstream_pool import UpstreamPool
 
 PUBLIC = "http://127.0.0.1:8765"
@@ -506,7 +505,7 @@ async def test_of_processes_that_renew_a_token_at_once_one_asks_the_issuer(
     store = installation.client.store
     pool = UpstreamPool(installation.settings, StoredCredentials(SecretStore(store)), store)
     [listed_server] = list_servers(installation.settings)
-    with pytest.raises(SignInRequired):  # the session's start finds out
+    with pytest.raises(GrantEnded):  # the session's start finds out
         await pool.find_session(listed_server, "local")
     await pool.close()
     await grants[0].write_grant(server, "local", renewed[0])

@@ -109,8 +109,8 @@ async def test_a_dead_letter_names_the_workers_that_died_with_it(
     assert {death["worker"] for death in told["deaths"]} == {"w"}
     assert len(told["deaths"]) == told["strikes"]
     assert {(death["signal"], death["exit_code"]) for death in told["deaths"]} == {("SIGKILL", -9)}
-    shown = await asyncio.to_thread(CliRunner().invoke, cli, ["turn", "dead", turn_id], env=environ_of(settings))
-    assert "died with w while running: killed by SIGKILL" in shown.stdout
+    shown = await asyncio.to_thread(CliRunner().invoke, cli, ["turn", "dead"], env=environ_of(settings))
+    assert "w while running: killed by SIGKILL" in shown.stdout
     page = await read(await browser(), f"/turns/{turn_id}")
     assert "Workers that died during this turn" in page.text
     assert page.text.count("while running: killed by SIGKILL") == told["strikes"]

@@ -17,8 +17,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, RUN, ChainTask
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turn_actions.replay import replay_turn
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, asks, ends, says
+from tests.replays import replay_turn
 from worker.runners.base import Emit, Order, RunResult, Stop
 
 #: What a run costs, and what may be spent, in US dollars.

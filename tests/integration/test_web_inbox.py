@@ -133,7 +133,8 @@ async def test_a_decision_names_the_key_whatever_its_caller_says_it_is(bench: Be
     """D7: ``by`` was free text, so anybody could decide as "admin", or as the time-out."""
     turn = await suspended(bench, http)
     url = f"/v1/inbox/{turn['turn_id']}/decision"
-    decided = await http.post(url, json={"decision": "reject", "by": "timeout"})
+    assert (await http.post(url, json={"decision": "reject", "by": "timeout"})).status_code == 400
+    decided = await http.post(url, json={"decision": "reject", "for": "timeout"})
     assert decided.json()["decision"] | {"at": 0} == {
         "kind": "reject",
         "by": name_caller(LOCAL_OWNER),

@@ -8,7 +8,6 @@ from api_client.client import TurnsClient
 from api_client.contract import catalogue
 from api_client.contract.catalogue import collect_declarations, load_declarations
 from api_client.contract.counters import COUNTERS
-from api_client.contract.failpoints import POINTS
 from api_client.contract.notification import KINDS
 from api_client.contract.settings import Settings
 from worker.cli.commands import COMMANDS, TOP
@@ -17,7 +16,6 @@ from worker.cli.commands import COMMANDS, TOP
 def test_what_a_capability_declares_is_in_the_catalogues() -> None:
     assert COUNTERS["breaker.opened"].labels == ("model",)
     assert KINDS["budget.spent"].startswith("A day's budget is spent")
-    assert {"notification.due", "restore.file"} <= collect_declarations("FAILPOINTS").keys() - POINTS.keys()
     assert collect_declarations("PLUGINS")["commands"] == {
         "data.backup": "backup", "data.restore": "backup", "notifications": "notifications",
         "policy.compare": "analysis", "policy.replay": "analysis", "run.mcp": "mcp", "run.traces": "traces",

@@ -14,7 +14,8 @@ from api_client.contract.completion import ErrorKind
 from api_client.contract.error_codes import ERROR_CODES, error_sentence
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
-from worker.cli.explain import CODES, explain, render_error_reference
+from tests.lab.references import render_error_reference
+from worker.cli.explain import CODES, explain
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,7 +93,7 @@ def test_every_code_says_what_happened_and_what_to_do_in_both_languages(code: st
 
 def test_docs_errors_md_is_made_from_the_table() -> None:
     assert (ROOT / "docs" / "errors.md").read_text() == render_error_reference(), (
-        "write it anew: turns turn explain --markdown > docs/errors.md"
+        "write it anew: python -m tests.lab.references"
     )
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from api_client.contract import failpoints
-from api_client.contract.catalogue import collect_declarations
-from api_client.contract.failpoints import POINTS, FailpointError, pass_failpoint
+from api_client.contract.failpoints import FailpointError, pass_failpoint
+from tests.fault.points import CAPABILITY_POINTS, POINTS
 from tests.support import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -135,5 +135,5 @@ def test_every_point_of_the_matrix_is_passed_somewhere_in_the_code() -> None:
     code = "".join(path.read_text() for part in ("api_client", "worker") for path in (ROOT / part).rglob("*.py"))
     assert set(re.findall(r'(?:pass_failpoint|await pass_failpoint_async)\("([a-z.]+)"\)', code)) == {
         *POINTS,
-        *collect_declarations("FAILPOINTS"),
+        *CAPABILITY_POINTS,
     }

@@ -22,7 +22,8 @@ from api_client.contract.settings import (
 from api_client.contract.settings.cluster import ClusterAddress
 from api_client.contract.settings.redaction import make_redactor
 from api_client.store.cluster import find_slot
-from worker.cli.setting_descriptions import describe_settings, render_reference
+from tests.lab.references import render_setting_reference
+from worker.cli.setting_descriptions import describe_settings
 from worker.runners.pricing import compute_usage
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +36,8 @@ def problems_of(environ: Mapping[str, str]) -> list[str]:
 
 
 def test_the_documented_settings_are_those_of_the_program() -> None:
-    assert (ROOT / "docs" / "settings.md").read_text() == render_reference(), (
-        "make it: turns config --markdown > the file"
+    assert (ROOT / "docs" / "settings.md").read_text() == render_setting_reference(), (
+        "make it: python -m tests.lab.references"
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.events import KINDS, Event
+from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.tracing.trace_spans import (
@@ -16,6 +16,7 @@ from api_client.tracing.trace_spans import (
     find_trace_id,
     select_traceparent,
 )
+from tests.event_table import KINDS
 
 TEXT = "what somebody wrote"
 ISSUE = {"code": "BAD", "message": TEXT, "fix_hint": TEXT, "severity": "error", "validator": "step_marker"}

@@ -35,7 +35,7 @@ _KERNEL_NESTED = {
     "turn explain": ("explain:explain", "Explain an error code, and what to do."),
     "turn cancel": ("turns.actions:cancel", "Cancel a turn, or all turns that match filters."),
     "turn replay": ("turns.replay:replay", "Submit finished turns again, as new turns."),
-    "turn dead": ("turns.dead:dead", "List turns that kept killing their workers, or show one's history."),
+    "turn dead": ("turns.dead:dead", "List turns that kept killing their workers, and what those died of."),
     "turn drop": ("turns.actions:drop", "Take turns off the list of dead letters."),
     "turn export": ("turns.bundle:export", "Write a turn as one JSON text, or all rejected answers as JSON lines."),
     "turn bundle": ("turns.bundle:bundle", "Pack a bug report about a turn, with secrets masked."),

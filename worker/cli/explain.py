@@ -1,4 +1,4 @@
-"""Implement ``turns turn explain`` and generate docs/errors.md."""
+"""Implement ``turns turn explain``."""
 
 from __future__ import annotations
 
@@ -19,16 +19,12 @@ CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 @click.command(epilog="Example: turns turn explain turn_not_found")
 @click.argument("code", required=False)
 @click.option("--locale", type=click.Choice(_LOCALES), default="en", show_default=True, help="Language of the texts.")
-@click.option("--markdown", is_flag=True, help="Write the whole table, as in docs/errors.md.")
 @json_option
-def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> None:
+def explain(code: str | None, locale: str, as_json: bool) -> None:
     """Explain the error or issue CODE and what to do; without CODE, list all codes.
 
     Codes appear in brackets after an error of this command, as `error.code` in the API, and in capitals in issues.
     """
-    if markdown:
-        click.echo(render_error_reference(), nl=False)
-        return
     rows = [_describe_code(name, locale) for name in ([_resolve_code(code)] if code else [*ERROR_CODES, *CODES])]
     if as_json:
         write_json(rows[0] if code else rows)
@@ -53,21 +49,3 @@ def _describe_code(code: str, locale: str) -> dict[str, str]:
     issue = CODES[code]
     message, hint = issue.en if locale == "en" else issue.de
     return {"code": code, "what": message, "to_do": hint, "operator": f"{issue.when} {issue.repair}".strip()}
-
-
-def render_error_reference() -> str:
-    """Return the Markdown text of docs/errors.md, which lists every error code with meaning and remedy."""
-    lines = [
-        "# Errors",
-        "",
-        "What each code of an error means, and what to do. The code is in brackets behind a message of `turns`, and as",
-        "`error.code` in an answer of the API and in a turn. `turns turn explain CODE` prints it, in German with",
-        "`--locale de`. What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
-        "with output that gates check: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
-        "Made by `turns turn explain --markdown` from `api_client/contract/error_codes.toml`; do not edit.",
-        "",
-    ]
-    for code, entry in ERROR_CODES.items():
-        operator = f"Operator: {entry.operator}" if entry.operator else ""
-        lines.append(" ".join(text for text in (f"- `{code}`:", *entry.en, operator) if text))
-    return "\n".join(lines) + "\n"

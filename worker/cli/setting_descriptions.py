@@ -1,15 +1,13 @@
-"""Describes settings with their origins, and generates docs/settings.md."""
+"""Describes settings with their origins."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
 from api_client.contract.settings import (
-    GROUPS,
     RUN_FILE,
     STATE_DIR,
     STORES,
@@ -24,7 +22,6 @@ from api_client.contract.settings.file import SettingsFile
 from api_client.contract.settings.load import find_settings_file
 
 _URLS = {"broker_url", "store_url"}
-_OPENING = Path(__file__).with_name("settings.md")
 
 
 def describe_settings(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -53,29 +50,6 @@ def _describe_model_settings(settings: Settings, file: SettingsFile) -> list[dic
         for model, block in settings.model_settings.items()
         for name, value in block.items()
     ]
-
-
-def render_reference() -> str:
-    """Return the Markdown text of docs/settings.md, which lists every setting with default and meaning."""
-    lines = [_OPENING.read_text(encoding="utf-8")]
-    known = declared_fields(Settings, "setting")
-    for group in GROUPS:
-        heading = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", group.__name__.removesuffix("Settings")).capitalize()
-        lines += [f"## {heading}", "", str(group.__doc__).partition("\n")[0], ""]
-        names = [each for each in known if each.name in group.__annotations__]
-        for f in names:
-            mark = " *" if f.metadata["per_model"] else ""
-            lines.append(f"- `{environment_name(f.name)}` ({_default_text(f)}): {f.metadata['help']}{mark}")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _default_text(field: Field[Any]) -> str:
-    if field.name == "root":
-        return "the working directory"
-    factory = field.default_factory
-    shown = format_value(factory() if factory is not MISSING else field.default)
-    return f"`{shown}`" if shown else "none"
 
 
 def format_value(value: Any) -> str:

@@ -70,7 +70,7 @@ class _SupervisedProgram:
 class Supervisor:
     """Runs programs together, and restarts a program that exits or hangs.
 
-    As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``. One thread starts all programs,
+    As a library: ``start``, ``kill``, ``stop``; as a command: ``run``. One thread starts all programs,
     because the kernel ties a child to its thread. The callbacks ``show`` (every few seconds) and ``on_exit`` must not
     block.
     """
@@ -92,7 +92,7 @@ class Supervisor:
         self._hurry = threading.Event()
         self._look = threading.Event()  # set to check the programs at once
         self._settled = threading.Event()  # all programs are ready, or the start failed
-        self._changed = threading.Condition()
+        self._changing = threading.Lock()  # a process id is not reused while it is held
         self._failure: Exception | None = None
         self._show, self._show_seconds, self._shown_at = show, show_seconds, -math.inf
         self._ticked_at = math.inf
@@ -175,23 +175,12 @@ class Supervisor:
 
         Raises ``ProcessLookupError`` if the program does not run.
         """
-        with self._changed:
+        with self._changing:
             pid = self.pid(name)
             if not pid:
                 raise ProcessLookupError(f"{name} does not run")
             os.kill(pid, number)
             return pid
-
-    def wait_ready(self, name: str, *, after: int = 0, seconds: float = 30.0) -> int:
-        """Wait until a program is ready in a process other than ``after``, and return its process id.
-
-        Raises ``TimeoutError``.
-        """
-        child = self._children[name]
-        with self._changed:
-            if not self._changed.wait_for(lambda: child.ready and self.pid(name) != after, seconds):
-                raise TimeoutError(f"{name} is not ready after {seconds:g} s")
-            return self.pid(name)
 
     def _watch_programs(self) -> None:
         try:
@@ -314,10 +303,9 @@ class Supervisor:
         assert child.process is not None  # noqa: S101 - a fact for the type checker
         child.stop_probe()
         name, pid = child.program.name, child.process.pid
-        with self._changed:  # kill() must not signal a reused process id
+        with self._changing:  # kill() must not signal a reused process id
             code = reap_process(child.process)
             child.process, child.ready = None, False
-            self._changed.notify_all()
         if not child.proven:
             raise NotReady(f"{name} ended at its start with exit code {code}{self._log_tail(child.program)}")
         self._on_exit(child.program, pid, code)
@@ -335,9 +323,8 @@ class Supervisor:
         child.delay = min(child.delay * 2, LAST_DELAY_SECONDS)
 
     def _set_state(self, child: _SupervisedProgram, *, process: subprocess.Popen[bytes] | None, ready: bool) -> None:
-        with self._changed:
+        with self._changing:
             child.process, child.ready = process, ready
-            self._changed.notify_all()
 
     def _log_tail(self, program: Program) -> str:
         if self._logs is None:

@@ -31,5 +31,4 @@ COUNTERS = {
 NOTIFICATION_KINDS = {
     "flow.rolled_back": "The guard rolled a flow version back by itself: too many of its turns failed."
 }
-FAILPOINTS = {"policy.kept": "submit: policy and template are in the store, the turn is not"}
 PLUGINS = {"watchers": {"flow-guard": "analysis"}}

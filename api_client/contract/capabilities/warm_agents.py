@@ -9,8 +9,3 @@ COUNTERS = {
         values=("warm", "spare", "cold"),
     )
 }
-FAILPOINTS = {
-    "message.moved": "kept agent: the files of its message are moved, the marks are not",
-    "spare.moved": "spare: its folder is the session's, which its sandbox does not show yet",
-    "spare.shown": "spare: its sandbox shows the session, its process has not been told",
-}

@@ -27,7 +27,7 @@ async def act_for_caller(
 
     Args:
         turn_owner: only turns of this owner may be acted on; None for turns of all owners.
-        by, bulk, detail: who acts, the id of a bulk action, and remarks, for the audit log.
+        by, bulk, detail: who acts, the id of a bulk action, and remarks, as in ``carry_out_action``.
 
     Raises:
         ApiError: 404 ``model_not_found``, 400 if the message is too long, 429 as ``require_room``.

@@ -19,10 +19,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 import api_client
+from api_client.contract.clock_time import format_duration
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.store_refusals import StoreRefusal
-from api_client.contract.turn import Turn, TurnState
+from api_client.contract.turn import TurnState
 from api_client.contract.work import find_work
+from api_client.index.turn_row import describe_status
 from api_client.oidc.person import SignInRefused
 from api_client.resources.registry import PAGES
 from api_client.web.errors import ApiError, convert_error
@@ -76,20 +78,9 @@ def render_page(template: str, status: int = 200, headers: Mapping[str, str] | N
     return Response(body, status, {**HEADERS, **(headers or {})}, media_type="text/html")
 
 
-def seconds(value: float) -> str:
-    """Format a duration for people, such as 0.34 s, 12.5 s, 3 min 20 s or 2 h 5 min."""
-    if value < 10:
-        return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
-    for size, unit, part, part_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if value >= size:
-            rest = int(value % size // part)
-            return f"{int(value // size)} {unit}" + (f" {rest} {part_unit}" if rest else "")
-    return f"{value:.0f} s"
-
-
 def ago(at: float) -> str:
     """Format a time (seconds since the epoch) as the time elapsed since then, such as ``5.0 s ago``."""
-    return f"{seconds(max(0.0, time.time() - at))} ago" if time.time() - at >= 1 else "now"
+    return f"{format_duration(time.time() - at)} ago" if time.time() - at >= 1 else "now"
 
 
 def moment(at: float) -> str:
@@ -151,13 +142,6 @@ def tone(status: str) -> str:
     return _TONES.get(status, "busy" if status in {*TurnState, "stopping"} else "bad")
 
 
-def status_of(turn: Turn) -> str:
-    """Return a turn's status in one word: the outcome, ``stopping``, or the state."""
-    if turn.outcome:
-        return turn.outcome.value
-    return "stopping" if turn.stop else turn.state.value
-
-
 def capital(text: str) -> str:
     """Capitalise the first letter of a text and leave the rest unchanged."""
     return text[:1].upper() + text[1:]
@@ -171,8 +155,8 @@ def _make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shown = (seconds, ago, moment, percent, number, dollars, cut, with_code, facts, tone, status_of)
-    for filter_ in (*shown, capital, find_work):
+    shown = (ago, moment, percent, number, dollars, cut, with_code, facts, tone, capital)
+    for filter_ in (*shown, format_duration, describe_status, find_work):
         environment.filters[filter_.__name__] = filter_
     environment.globals.update(asset_version=VERSION, version=api_client.__version__, pages=PAGES)
     return environment

@@ -23,7 +23,7 @@ router = APIRouter()
 
 
 class DecisionBody(Body):
-    """The body of a person's decision about a suspended turn. ``by`` is an older name of the field ``for``."""
+    """The body of a person's decision about a suspended turn."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
 
@@ -33,7 +33,6 @@ class DecisionBody(Body):
     decision_id: str | None = None
     suspended_at: float | None = None
     name: str | None = Field(None, alias="for")
-    by: str | None = None
 
 
 @router.get("/v1/inbox", response_model=None)
@@ -66,7 +65,7 @@ async def decide_turn(
         turn_id,
         body.decision or "",
         by=name_caller(caller.owner),
-        name=body.name or body.by or "",
+        name=body.name or "",
         note=body.note or "",
         text=body.text or "",
         owner=owner,

@@ -9,10 +9,10 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFinished
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.turn_actions.replay import replay_turn
 from api_client.turns.record.claim import LeaseClaim
 from tests.integration.lua.by_hand import FIRST, request
 from tests.on_loop import Ledger
+from tests.replays import replay_turn
 from tests.support import wait_until
 
 

@@ -139,7 +139,7 @@ def test_an_address_that_cannot_be_listened_on_is_told_with_what_to_do(
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     with subprocess.Popen(
-        turns("config", "--markdown"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        turns("turn", "explain"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -131,7 +131,7 @@ def test_what_open_webui_was_seen_to_send_is_judged(change: dict[str, Any], stat
 def test_nobody_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     words = ["openwebui", "check", "--url", "http://127.0.0.1:9/v1", "--json"]
     answer = CliRunner(env={"REDIS_URL": "", "HELIX_ROOT": str(tmp_path)}).invoke(cli, words)
-    [finding] = json.loads(answer.output)
+    [finding] = json.loads(answer.output)["findings"]
     assert (answer.exit_code, finding["state"]) == (1, "wrong")
     assert "turns run relay" in finding["fix"]
 

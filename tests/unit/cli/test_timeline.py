@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.contract.events import KINDS, Event
+from api_client.contract.events import Event
 from api_client.contract.issue import read_issues
+from tests.event_table import KINDS
 from worker.cli.output import fit_line, strip_control
 from worker.cli.turns.timeline import BAD, GOOD, WARN, Timeline, describe_event, format_issues
 

@@ -13,7 +13,7 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseUsage
 
-from api_client.contract.events import KINDS, RESET, Event
+from api_client.contract.events import RESET, Event
 from api_client.contract.growing_text import VisibleText
 from api_client.contract.step_marker import PATTERN, read_spans
 from api_client.contract.turn_error import TurnError
@@ -25,6 +25,7 @@ from api_client.web.streaming.reply import Reply, make_opening, make_turn_error
 from api_client.web.streaming.reply_forms import LivePage, PageReply, make_page_reply
 from api_client.web.streaming.token_usage import TurnUsage
 from api_client.web.wire import data_frame, encode_json, event_frame
+from tests.event_table import KINDS
 from tests.growth import assert_linear
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, FakeTurns, app_with, event, finished, passed

@@ -10,20 +10,16 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings.load import read_settings
 from worker.cli.checks.unusable_settings import list_unusable_settings
 from worker.cli.output import fit_line, json_option, write_json, write_table
-from worker.cli.setting_descriptions import describe_settings, render_reference
+from worker.cli.setting_descriptions import describe_settings
 
 
 @click.command(epilog="Example: turns config --json")
-@click.option("--markdown", is_flag=True, help="Write the reference, as in docs/settings.md.")
 @json_option
-def config(markdown: bool, as_json: bool) -> None:
+def config(as_json: bool) -> None:
     """Show every setting with its value and origin. Secrets are masked.
 
     Exit code 2 with one line for each setting that cannot be used; without the list if a value cannot be read.
     """
-    if markdown:
-        click.echo(render_reference(), nl=False)
-        return
     settings, unreadable = read_settings()
     unusable = list_unusable_settings(settings)
     rows = [] if unreadable else describe_settings(settings, os.environ)

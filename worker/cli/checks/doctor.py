@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,32 +13,20 @@ from api_client.contract.settings import Settings, load_settings
 from api_client.contract.settings.setting_faults import find_setting_faults
 from api_client.workers.fleet import SETTINGS
 from worker.cli.checks.finding import Finding, print_findings
-from worker.cli.output import fit_line, json_option
-from worker.cli.setting_descriptions import describe_settings
+from worker.cli.output import json_option
 from worker.logs import configure_logging
 
 
 @click.command(epilog="Example: turns doctor --json")
-@click.option("--settings", "with_settings", is_flag=True, help="Show every setting with its origin, secrets masked.")
 @json_option
-def doctor(with_settings: bool, as_json: bool) -> None:
+def doctor(as_json: bool) -> None:
     """Check the installation: settings, broker, workers, session folder, disk, and the Claude CLI with its hooks.
 
     Sends a probe through broker and workers, writes and removes a file in the session folder, and starts the Claude CLI
     once without a model call. Exit code 1 if something is wrong.
     """
     configure_logging(Settings(log_level="error"))  # findings say the same, and stdout is for them
-    if with_settings and not as_json:
-        for row in _describe_settings():
-            click.echo(f"{row['name']}={fit_line(row['value'])}   ({row['origin']})")
-    print_findings(examine_installation(), as_json=as_json, more={"settings": _describe_settings()} if as_json else {})
-
-
-def _describe_settings() -> list[dict[str, str]]:
-    try:
-        return describe_settings(load_settings(), os.environ)
-    except SettingsError:
-        return []
+    print_findings(examine_installation(), as_json=as_json)
 
 
 def examine_installation() -> Iterator[Finding]:
@@ -48,6 +35,7 @@ def examine_installation() -> Iterator[Finding]:
     from worker.cli.checks.callers import check_callers
     from worker.cli.checks.machine import check_machine
     from worker.cli.checks.plugins import check_plugins, run_plugin_checks
+    from worker.cli.checks.policies import check_policies
     from worker.cli.checks.sign_in import check_sign_in
     from worker.cli.checks.workers import check_workers
 
@@ -62,6 +50,7 @@ def examine_installation() -> Iterator[Finding]:
     for fault in find_setting_faults(settings):
         yield Finding(SETTINGS + fault.check, "wrong", fault.message, fault.fix)
     yield from check_machine(settings)
+    yield from check_policies(settings)
     about_the_store = [*check_brokers(settings)]
     yield from about_the_store
     if any(found.state == "wrong" and found.check in {"store", "restore", "submit"} for found in about_the_store):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -26,10 +26,10 @@ class Finding:
     fix: str = ""
 
 
-def print_findings(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+def print_findings(found: Iterable[Finding], *, as_json: bool) -> None:
     """Print each finding as soon as it is known, or all findings as JSON. Exit with code 1 if one is wrong.
 
-    With ``more``, the JSON is an object with these entries, ``wrong`` (a count) and ``findings``.
+    The JSON is an object with ``findings`` and the number of those that are ``wrong``.
     """
     findings = []
     for finding in found:
@@ -40,6 +40,6 @@ def print_findings(found: Iterable[Finding], *, as_json: bool, more: Mapping[str
                 click.echo(f"      fix: {strip_control(finding.fix)}")
     listed, wrong = [asdict(finding) for finding in findings], sum(one.state == "wrong" for one in findings)
     if as_json:
-        write_json({"wrong": wrong, "findings": listed, **more} if more else listed)
+        write_json({"wrong": wrong, "findings": listed})
     if wrong:
         raise click.exceptions.Exit(NO)

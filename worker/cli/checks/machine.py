@@ -1,4 +1,4 @@
-"""Check this machine: session folder, disk space, sandbox, validators, policies."""
+"""Check this machine: session folder, disk space, sandbox, validators."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.validator_names import offered_validators
-from api_client.policies.policy_files import PolicyFiles
 from api_client.workers.fleet import check_disk
 from worker.cli.checks.finding import Finding, State
-from worker.cli.policy import find_unenforced_rules
-from worker.runners.tool_rules.shell_words import find_shfmt
 
 #: Remedies for a folder that cannot be written, by error number.
 _WAYS_TO_WRITE = {
@@ -34,7 +30,7 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no san
 
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
-    """Check this machine's disk space, session folder, sandbox, validators and policies; yield findings."""
+    """Check this machine's disk space, session folder, sandbox and validators; yield findings."""
     disk = shutil.disk_usage(_nearest_existing(settings.sessions_dir))
     room = check_disk(disk.free, disk.total, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
@@ -44,7 +40,6 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
     yield check_active_validators(
         tuple(dict.fromkeys(name for names in active for name in names)), offered_validators()
     )
-    yield from check_policies(settings)
 
 
 def group_models(
@@ -132,34 +127,6 @@ def check_active_validators(active: tuple[str, ...], offered: tuple[str, ...]) -
     besides = [name for name in offered if name not in active]
     more = f"; offered besides: {', '.join(besides)}" if besides else ""
     return Finding("validators", "ok", f"active: {', '.join(active) or 'none'}{more}")
-
-
-def check_policies(settings: Settings) -> Iterator[Finding]:
-    """Check the policy files by loading them as a relay would, and yield findings."""
-    read = PolicyFiles(settings)
-    try:
-        read.check_files()
-    except SettingsError as error:
-        fix = (
-            "correct it: a running relay keeps what it said before, and one that starts refuses it; see docs/policy.md"
-        )
-        yield Finding("policy", "wrong", "; ".join(error.problems), fix)
-        return
-    for path in settings.policy_files:
-        source = read.read_file(path)
-        yield Finding("policy", "ok", f"{path}: hash {source.hash}")
-        fix = "docs/policy.md has a table of what holds which agent"
-        yield from (
-            Finding("tool rules", "warning", why, fix) for why in find_unenforced_rules(source.tools, settings.models)
-        )
-        with contextlib.suppress(FileNotFoundError):
-            find_shfmt()
-            continue
-        said, fix = (
-            "rules fit every command line: shfmt is not beside Python",
-            "install shfmt-py where the workers' Python is",
-        )
-        yield Finding("tool rules", "warning", said, fix)
 
 
 def _nearest_existing(folder: Path) -> Path:

@@ -9,10 +9,10 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_faults import find_setting_faults
 from api_client.contract.validator_names import offered_validators
-from api_client.policies.policy_files import PolicyFiles
 from api_client.secrets.cipher import SecretCipher
 from worker.cli.checks.machine import check_active_validators, check_sandboxes
 from worker.cli.checks.models import list_model_problems
+from worker.cli.checks.policies import list_policy_problems
 from worker.runners.claude.cli_program import missing_programs
 
 
@@ -20,7 +20,6 @@ def list_unusable_settings(settings: Settings) -> list[str]:
     """Return one line for each well-formed setting that cannot work on this machine. Asks no store and no service."""
     found = list_unusable_models(settings)
     found += [f"{each.check}: {each.message}" for each in check_sandboxes(settings) if each.state == "wrong"]
-    found += _collect_problems(PolicyFiles(settings).check_files)
     found += _collect_problems(lambda: read_sound_keys(settings.keys_path))
     if settings.secrets_key_file or settings.secrets_key_path.exists():
         found += _collect_problems(lambda: SecretCipher(settings))
@@ -30,7 +29,7 @@ def list_unusable_settings(settings: Settings) -> list[str]:
 def list_unusable_models(settings: Settings) -> list[str]:
     """Return one line for each setting with which no turn of some model could succeed."""
     found = [fault.message for fault in find_setting_faults(settings)]
-    found += list_model_problems(settings) + missing_programs(settings)
+    found += list_model_problems(settings) + missing_programs(settings) + list_policy_problems(settings)
     active = [name for model in settings.models for name in settings.for_model(model).validators]
     if (finding := check_active_validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":
         found.append(f"{finding.check}: {finding.message}")

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.clock_time import format_duration
 from api_client.contract.decision import LIST_COMMAND
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.figures.figures import SPANS
+from api_client.index.turn_row import describe_status
 from api_client.overview import Overview, read_overview
 from api_client.store import heed_cancellation
 from api_client.workers.fleet import OwnerRow
@@ -95,7 +97,7 @@ def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
     total, span = seen.figures.whole.total, seen.figures.span
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:
-        waiting += f" ({seen.could_run} could run, oldest {_format_duration(seen.at - seen.oldest_waiting)})"
+        waiting += f" ({seen.could_run} could run, oldest {format_duration(seen.at - seen.oldest_waiting)})"
     clock, workers = time.strftime("%H:%M:%S", time.localtime(seen.at)), count_noun(seen.fleet.agents, "worker")
     slots = f"{seen.fleet.free} of {seen.fleet.slots} slots free"
     head = [
@@ -113,7 +115,7 @@ def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
         head.append(Line(f"{seen.suspended_count} waiting for a person: {LIST_COMMAND}", WARN))
     head += [Line(f"{each.message}: {each.fix}", WARN if each.severity == "warning" else BAD) for each in seen.alerts]
     head += [
-        Line(f"{count_noun(each.count, 'turn')}, {_format_duration(seen.at - each.since)}: {each.wait.words()}", DIM)
+        Line(f"{count_noun(each.count, 'turn')}, {format_duration(seen.at - each.since)}: {each.wait.words()}", DIM)
         for each in seen.waits
     ]
     rules = [
@@ -144,9 +146,9 @@ def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
 def _running_line(turn: Turn, seen: Overview) -> Line:
     started = seen.attempt_starts.get(turn.turn_id, 0.0)
     attempt = f"attempt {turn.attempt}/{turn.max_attempts}"
-    state = "lost" if turn.turn_id in seen.lost else "stopping" if turn.stop else turn.state.value
-    age, agent = _format_duration(seen.at - turn.created_at), _format_duration(seen.at - started) if started else ""
-    text = f"  {age:>8}  {state:<10}  {attempt:<12} {agent:>8}  {turn.turn_id}  {fit_line(turn.request.prompt, 60)}"
+    state = "lost" if turn.turn_id in seen.lost else describe_status(turn)
+    age, agent = format_duration(seen.at - turn.created_at), format_duration(seen.at - started) if started else ""
+    text = f"  {age:>11}  {state:<10}  {attempt:<12} {agent:>11}  {turn.turn_id}  {fit_line(turn.request.prompt, 60)}"
     return Line(text, WARN if turn.attempt > 1 else PLAIN)
 
 
@@ -157,15 +159,6 @@ def _owner_line(each: OwnerRow) -> Line:
 
 def _ended_line(turn: Turn) -> Line:
     outcome = turn.outcome.value if turn.outcome else ""
-    took = _format_duration(turn.finished_at - turn.created_at)
-    text = f"  {took:>8}  {outcome:<18}  {turn.turn_id}  {fit_line(turn.request.prompt, 60)}"
+    took = format_duration(turn.finished_at - turn.created_at)
+    text = f"  {took:>11}  {outcome:<18}  {turn.turn_id}  {fit_line(turn.request.prompt, 60)}"
     return Line(text, GOOD if turn.outcome and turn.outcome.success else BAD)
-
-
-def _format_duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f}s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"

@@ -19,7 +19,6 @@ import click
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
-from api_client.policies.policy_files import PolicyFiles
 from api_client.private_file import write_private
 from api_client.tracing.switch import explain_off, find_endpoint
 from worker.cli.checks.unusable_settings import list_unusable_models
@@ -148,7 +147,6 @@ def plan_installation(
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
         started.append(broker.build_program())
         address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
-    PolicyFiles(settings).check_files()
     relay = relay._replace(port=find_free_port(*relay))
     started += [
         *own_programs.worker_programs(settings, processes),

@@ -47,14 +47,6 @@ _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 @click.option("--rejected", is_flag=True, help="Write all rejected answers instead, for evaluation and fine-tuning.")
 @build_since_option("30d", "With --rejected: how far back.")
 @click.option("--model", default="", metavar="NAME", help="With --rejected: only this model.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["jsonl"]),
-    default="jsonl",
-    show_default=True,
-    help="With --rejected: the format.",
-)
 @click.option("--redact", is_flag=True, help="With --rejected: write only the length of users' messages.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file; - is standard output.")
 @json_option
@@ -63,7 +55,6 @@ def export(
     rejected: bool,
     since: float,
     model: str,
-    form: str,
     redact: bool,
     output: str | None,
     as_json: bool,

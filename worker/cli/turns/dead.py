@@ -1,4 +1,4 @@
-"""Implement ``turns turn dead``: list dead letters, which are turns that killed their workers, and show one."""
+"""Implement ``turns turn dead``: list dead letters, which are turns that killed their workers."""
 
 from __future__ import annotations
 
@@ -7,32 +7,22 @@ from dataclasses import asdict
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.turn_export import WorkerDeath, find_deaths
 from api_client.workers.reports import read_exits
-from worker.cli.output import fit_line, format_time, json_option, write_json, write_list
+from worker.cli.output import fit_line, format_time, json_option, write_list
 from worker.cli.store_access import run_with_client
-from worker.cli.turns.listing import add_turn_argument
-from worker.cli.turns.timeline import Timeline
 
 
 @click.command(epilog="Example: turns turn dead")
-@add_turn_argument(required=False)
 @json_option
-def dead(turn_id: str | None, as_json: bool) -> None:
-    """List the dead letters, oldest first, or show all events of the dead letter TURN_ID.
+def dead(as_json: bool) -> None:
+    """List the dead letters, oldest first, with what each of their workers died of.
 
     A dead letter is a turn that crashed its workers again and again. It is kept until `turns turn drop` or `turns turn
-    replay`.
+    replay`. `turns turn watch` shows its events.
     """
-    if turn_id:
-        _show_history(turn_id, as_json)
-    else:
-        _list_dead(as_json)
 
-
-def _list_dead(as_json: bool) -> None:
     async def read_dead(client: TurnsClient) -> list[tuple[Turn, list[WorkerDeath]]]:
         exits = await read_exits(client.store)
         return [
@@ -55,22 +45,6 @@ def _list_dead(as_json: bool) -> None:
     )
     head = ("turn", "given up", "deliveries", "died with", "session", "message")
     write_list(as_json, data, "no dead letters", head, rows)
-
-
-def _show_history(turn_id: str, as_json: bool) -> None:
-    async def read_events(client: TurnsClient) -> tuple[list[Event], list[WorkerDeath]]:
-        found = [event async for event in client.reader.follow_turn(turn_id) if event is not None]
-        return found, find_deaths(found, await read_exits(client.store))
-
-    found, died = run_with_client(read_events)
-    if as_json:
-        write_json([event.to_dict() for event in found])
-        return
-    timeline = Timeline()
-    for event in found:
-        timeline.show_event(event)
-    for each in died:
-        click.echo(f"delivery {each.delivery} died with {fit_line(_describe_death(each))}")
 
 
 def _describe_death(death: WorkerDeath) -> str:

@@ -18,7 +18,7 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.contract.turn_labels import LISTED, listed_labels
 from api_client.index.search import SORTS, STATUSES, Cursor, Page, Search
 from api_client.index.turn_lookup import find_turn, may_abbreviate_turn
-from api_client.index.turn_row import build_turn_row
+from api_client.index.turn_row import build_turn_row, describe_status
 from api_client.workers.reason import Wait
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_table
 from worker.cli.store_access import parse_span, run_with_client, run_with_settings
@@ -181,7 +181,7 @@ async def _read_turns(client: TurnsClient, search: Search, after: Cursor | None,
 
 
 def _turn_row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
-    status = turn.outcome.value if turn.outcome else "stopping" if turn.stop else turn.state.value
+    status = describe_status(turn)
     if wait and turn.state is not TurnState.SUSPENDED:
         status += f": {fit_line(wait.words(public=True), 80)}"
     took = f"{turn.finished_at - turn.created_at:.1f} s" if turn.finished_at else ""

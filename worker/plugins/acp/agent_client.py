@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,11 +94,6 @@ def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, A
         raise RequestFailed("session/prompt", error)
     result = message.get("result")
     return result if isinstance(result, dict) else {}
-
-
-#: Protocol -> function that recognizes the end of a prompt. In the draft of version 2, the stop reason comes in an
-#: update.
-ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: find_prompt_result}
 
 
 class EventPrinter:
@@ -209,7 +204,7 @@ class AcpClient:
             },
         )
         version = hello.get("protocolVersion")
-        if not isinstance(version, int) or version not in ENDS:
+        if version != PROTOCOL or isinstance(version, bool):
             self._reports.print_event(
                 "error", kind="config", text=f"the agent speaks version {version} of ACP, not {PROTOCOL}"
             )
@@ -223,7 +218,7 @@ class AcpClient:
         if mode := self._given["mode"]:
             self._call_method("session/set_mode", {"sessionId": self.session, "modeId": mode})
         try:
-            end = self._send_prompt(_as_mapping(can.get("promptCapabilities")), ENDS[version])
+            end = self._send_prompt(_as_mapping(can.get("promptCapabilities")))
         except (AgentGone, RequestFailed):
             if not self._asked:
                 raise
@@ -239,15 +234,13 @@ class AcpClient:
         self._call_method("session/resume" if resumes else "session/load", {"sessionId": known, **place})
         self.session = known
 
-    def _send_prompt(
-        self, can: Mapping[str, Any], ended: Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]
-    ) -> Mapping[str, Any]:
+    def _send_prompt(self, can: Mapping[str, Any]) -> Mapping[str, Any]:
         content: list[dict[str, Any]] = [{"type": "text", "text": self._given["prompt"]}]
         if can.get("image"):
             content += [{"type": "image", **image} for image in self._given["images"]]
         self._asking = True
         asked = self._send_request("session/prompt", {"sessionId": self.session, "prompt": content})
-        while (end := ended(message := self._read_message(), asked)) is None:
+        while (end := find_prompt_result(message := self._read_message(), asked)) is None:
             self._handle_message(message)
         return end
 

@@ -7,7 +7,6 @@ with statistical confidence.
 from __future__ import annotations
 
 import math
-import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -21,10 +20,11 @@ from api_client.figures.figure_reader import read_buckets
 from api_client.policies.flows import GUARD, FlowVersions, Rollback
 from api_client.store import Store
 from api_client.store.connection import SingleConnection
+from api_client.workers.shared_role import SharedRole
 
 log = structlog.get_logger()
 
-_LOOK_SECONDS, _HELD_MS = 2.0, 10_000
+_LOOK_SECONDS, _HELD_SECONDS = 2.0, 10.0
 _GUARD_KEY = "flows:guard"
 #: How many minutes of counters are considered.
 _MINUTES = 60
@@ -62,7 +62,7 @@ class FlowGuard:
         self._versions = settings.flow_version
         self._store = Store(settings, connection)
         self._flows = FlowVersions(self._store)
-        self._me = secrets.token_hex(8)
+        self._role = SharedRole(self._store, self._store.keys.key_named(_GUARD_KEY), _HELD_SECONDS)
         self.name, self.seconds = "flow-guard", _LOOK_SECONDS if self._bounds else 0.0
 
     async def leave(self) -> None:
@@ -70,7 +70,7 @@ class FlowGuard:
 
     async def poll(self) -> None:
         """Check the failure rate of every flow version, and roll back versions above their limit."""
-        if not await self._acquire_role():
+        if not await self._role.acquire_role():
             return
         said = await self._flows.read_all()
         for version, bound in self._bounds.items():
@@ -83,15 +83,6 @@ class FlowGuard:
                 said[version] = Rollback(at=time.time(), by=GUARD, why=why)
                 await self._flows.record_rollback(version, said[version])
                 log.error("flow.rolled_back", flow=version, why=why)
-
-    async def _acquire_role(self) -> bool:
-        key, redis = self._store.keys.key_named(_GUARD_KEY), self._store.redis
-        if await redis.set(key, self._me, nx=True, px=_HELD_MS):
-            return True
-        if await redis.get(key) != self._me.encode():
-            return False
-        await redis.pexpire(key, _HELD_MS)
-        return True
 
     async def _read_counters(self, since: float) -> Counter[str]:
         now = time.time() // 60 * 60

@@ -12,7 +12,6 @@ from typing import Any
 from api_client.contract.completion import Completion, IncompleteReason, Verdict
 from api_client.contract.settings import Settings
 from api_client.contract.value_kinds import (
-    Findings,
     Kind,
     choice_kind,
     integer_kind,
@@ -72,33 +71,29 @@ def _record_kind(made: type[Any], kinds: Mapping[str, Kind], noun: str) -> Kind:
     return lambda value: made(**read(value))
 
 
-def _parse_complete_rule(value: Any) -> CompleteRule:
-    kinds = {
-        "exit_codes": list_kind(integer_kind(0, 255), "exit codes"),
-        "last_line": read_mapping,
-        "marker": parse_relative_path,
-    }
-    rule: CompleteRule = _record_kind(CompleteRule, kinds, "a rule")(value)
-    found = Findings()
-    if not rule.exit_codes:
-        found.add_problem("must name at least one exit code", "exit_codes")
-    found.raise_problems()
-    return rule
+def _parse_exit_codes(value: Any) -> tuple[int, ...]:
+    codes: tuple[int, ...] = list_kind(integer_kind(0, 255), "exit codes")(value)
+    if not codes:
+        raise ValueError("must name at least one exit code")
+    return codes
 
 
 def _parse_answer_rule(value: Any) -> AnswerRule:
     kinds = {"path": read_word, "where": read_mapping, "file": parse_relative_path}
     rule: AnswerRule = _record_kind(AnswerRule, kinds, "an answer")(value)
-    found = Findings()
     if bool(rule.path) == bool(rule.file):
-        found.add_problem("give 'path' (in JSON lines) or 'file', one of the two")
-    found.raise_problems()
+        raise ValueError("give 'path' (in JSON lines) or 'file', one of the two")
     return rule
 
 
+_COMPLETE_KINDS: Mapping[str, Kind] = {
+    "exit_codes": _parse_exit_codes,
+    "last_line": read_mapping,
+    "marker": parse_relative_path,
+}
 _KINDS: Mapping[str, Kind] = {
     "prompt": choice_kind(PROMPTS),
-    "complete": _parse_complete_rule,
+    "complete": _record_kind(CompleteRule, _COMPLETE_KINDS, "a rule"),
     "answer": _parse_answer_rule,
 }
 

@@ -40,15 +40,9 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 class SnapshotStore:
     """Keeps the files of sessions as snapshots in an object store, so that workers need no shared folder."""
 
-    def __init__(
-        self, settings: Settings, ledger: Ledger, threads: Threads, objects: ObjectStoreClient | None = None
-    ) -> None:
-        self._settings, self._ledger, self._threads, self._objects = (
-            settings,
-            ledger,
-            threads,
-            objects or ObjectStoreClient(settings),
-        )
+    def __init__(self, settings: Settings, ledger: Ledger, threads: Threads) -> None:
+        self._settings, self._ledger, self._threads = settings, ledger, threads
+        self._objects = ObjectStoreClient(settings)
         #: Snapshots by pointer that this process has made or read.
         self._read: RecentEntries[str, Snapshot] = RecentEntries(most=64)
         self._short = ObjectStoreClient(settings, SHORT_PATIENCE)

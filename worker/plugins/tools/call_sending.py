@@ -9,6 +9,7 @@ import structlog
 from mcp_types import CallToolResult, TextContent
 
 from api_client.contract.tool_call_row import CallRow, CallState
+from api_client.tools.tool_grants import GrantEnded
 from worker.plugins.tools.call_policy import GatewayCall
 from worker.plugins.tools.gateway_words import say_to_agent
 from worker.plugins.tools.upstream import (
@@ -17,7 +18,6 @@ from worker.plugins.tools.upstream import (
     OutcomeUnknown,
     ServerUnreachable,
     SessionGone,
-    SignInRequired,
     UpstreamSession,
 )
 from worker.plugins.tools.upstream_pool import UpstreamPool
@@ -30,7 +30,7 @@ _MOST_COST = 10_000
 
 async def send_call(
     upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall, row: CallRow, locale: str
-) -> tuple[CallRow, CallToolResult, SignInRequired | None]:
+) -> tuple[CallRow, CallToolResult, GrantEnded | None]:
     """Send a tool call. Return its log row with the outcome, the result for the agent, and any sign-in needed first.
 
     No error of the server is raised.
@@ -38,8 +38,8 @@ async def send_call(
     began, state, needs = time.monotonic(), CallState.DONE, None
     try:
         result = await _send_in_session(upstreams, session, call)
-    except (ServerUnreachable, SessionGone, SignInRequired) as error:
-        needs = error if isinstance(error, SignInRequired) else None
+    except (ServerUnreachable, SessionGone, GrantEnded) as error:
+        needs = error if isinstance(error, GrantEnded) else None
         result, state = build_answer("unreachable", locale, server=call.server, why=str(error)), CallState.FAILED
     except OutcomeUnknown as error:
         log.warning("tools.outcome_unknown", server=call.server, tool=call.tool, error=str(error))

@@ -19,6 +19,7 @@ from api_client.contract.settings.redaction import redact_value
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.tool_sign_in import ask_to_sign_in
+from api_client.tools.tool_grants import GrantEnded
 from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
@@ -27,7 +28,7 @@ from worker.plugins.tools.call_store import CallStore, RunFenced
 from worker.plugins.tools.gateway_words import say_to_agent
 from worker.plugins.tools.run_spec import RunOwner, RunSpec
 from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer
-from worker.plugins.tools.upstream import ServerUnreachable, SignInRequired, UpstreamSession, mask_secrets
+from worker.plugins.tools.upstream import ServerUnreachable, UpstreamSession, mask_secrets
 from worker.plugins.tools.upstream_pool import UpstreamPool
 from worker.runners.approval_server import digest_call
 
@@ -92,7 +93,7 @@ class GatewayRun:
             async with asyncio.timeout(_LIST_SECONDS):
                 session = await self._upstreams.find_session(server, self.spec.owner)
                 tools = await session.list_tools()
-        except SignInRequired:
+        except GrantEnded:
             return [self._describe_sign_in(server)]
         except (ServerUnreachable, TimeoutError) as error:
             log.warning("tools.unreachable", server=server.name, error=str(error)[:200])
@@ -121,7 +122,7 @@ class GatewayRun:
             task.add_done_callback(self.under_way.discard)
         try:
             return await self._answer_call(name, arguments, gone)
-        except SignInRequired:
+        except GrantEnded:
             return await self._ask_to_sign_in(self._servers[name.partition(_OF)[0]])
         except RunFenced:
             return self._say("ended")
@@ -284,7 +285,7 @@ class GatewayRun:
         return self._say("waits")
 
     async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
-        """Send a tool call that is already in the log, and log its outcome. Raises ``SignInRequired``."""
+        """Send a tool call that is already in the log, and log its outcome. Raises ``GrantEnded``."""
         self._running[row.name] = asyncio.Event()
         try:
             row, result, needs = await send_call(self._upstreams, session, call, row, self.spec.locale)

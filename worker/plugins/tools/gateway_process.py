@@ -131,7 +131,7 @@ class _WorkerRun:
         await self._channel.send_message({"do": "suspend", "run": self._secret, "question": question})
 
     def report_call(self, row: CallRow) -> None:
-        # After the agent's answer, which is sent without a pause, and before the run can be closed.
+        # After the agent's answer, which is sent without yielding to the loop, and before the run can be closed.
         report = {"do": "report", "run": self._secret, "row": row.to_dict()}
         asyncio.get_running_loop().call_soon(self._channel.post_message, report)
 

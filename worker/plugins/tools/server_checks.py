@@ -12,6 +12,7 @@ from api_client.contract.settings import STATE_DIR, Settings
 from api_client.oidc.person import SignInRefused
 from api_client.secrets.secret_store import SecretStore
 from api_client.store import Store
+from api_client.tools.tool_grants import GrantEnded
 from worker.cli.checks.finding import Finding
 from worker.cli.output import count_noun
 from worker.plugins.tools.tool_servers import ToolServer, list_servers
@@ -47,7 +48,7 @@ async def _check_servers(settings: Settings, servers: list[ToolServer]) -> list[
 
 
 async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
-    from worker.plugins.tools.upstream import ServerUnreachable, SignInRequired
+    from worker.plugins.tools.upstream import ServerUnreachable
 
     check = f"tools {server.name}"
     fix = f"is a server running at {server.url}?" if server.url else f"read {STATE_DIR}/tools/{server.name}/stderr.log"
@@ -57,7 +58,7 @@ async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
             found = await session.list_tools()
     except TimeoutError:
         return Finding(check, "wrong", f"no list of tools within {LIMIT_SECONDS:g} s", fix)
-    except SignInRequired:
+    except GrantEnded:
         return await _check_issuer(check, server)
     except ServerUnreachable as error:
         if isinstance(error.__cause__, SettingsError):  # owners may have credentials of their own

@@ -10,11 +10,7 @@ from mcp.client.auth import OAuthFlowError
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.oidc.person import SignInRefused
 from api_client.tools.sign_in_server import SignInServer
-from api_client.tools.tool_grants import GrantEnded, ToolGrant, ToolGrants
-
-
-class SignInNeeded(OAuthFlowError):
-    """Raised when a request cannot be sent before the person has signed in again."""
+from api_client.tools.tool_grants import ToolGrant, ToolGrants
 
 
 class GrantAuth(httpx2.Auth):
@@ -33,7 +29,8 @@ class GrantAuth(httpx2.Auth):
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send a request with the token, and once more with a new token if the server responds with 401.
 
-        A response of 401 means that the server has executed nothing. Raises ``OAuthFlowError`` without a valid token.
+        A response of 401 means that the server has executed nothing. Raises ``GrantEnded`` if the person has to sign in
+        again, and ``OAuthFlowError`` if there is no valid token for another reason.
         """
         used = await self._renew(self._grant) if self._grant.has_expired else self._grant
         request.headers["authorization"] = f"Bearer {used.access_token}"
@@ -48,8 +45,6 @@ class GrantAuth(httpx2.Auth):
             return self._grant  # another request has renewed it
         try:
             self._grant = self._note_secrets(await self._grants.renew_grant(self._server, self._owner, used))
-        except GrantEnded:
-            raise SignInNeeded("the sign-in has ended") from None
         except (SignInRefused, SettingsError, StoreUnavailable) as error:
             raise OAuthFlowError(str(error)) from error
         return self._grant

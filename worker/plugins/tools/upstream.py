@@ -23,6 +23,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from api_client.contract.settings.redaction import MASK, redact_value
+from api_client.tools.tool_grants import GrantEnded
 from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream_http import NOT_SENT, NOT_SIGNED_IN, TOO_LARGE
 
@@ -45,10 +46,6 @@ _NOT_EXECUTED, _SESSION_GONE = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, HEAD
 
 class ServerUnreachable(Exception):
     """Raised when a call could not be sent to its server, so that nothing was changed."""
-
-
-class SignInRequired(Exception):
-    """Raised when nothing could be sent because the person has not signed in to the server."""
 
 
 class CallRefused(Exception):
@@ -84,7 +81,7 @@ class UpstreamSession:
         self._task = asyncio.create_task(self._keep_open())  # enters and leaves the SDK's scopes in one task
 
     async def await_start(self) -> None:
-        """Wait until the session is open. Raises ``ServerUnreachable`` or ``SignInRequired``."""
+        """Wait until the session is open. Raises ``ServerUnreachable`` or ``GrantEnded``."""
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await asyncio.shield(self._ready)
@@ -94,7 +91,7 @@ class UpstreamSession:
             raise self._describe_failure(error) from error
 
     async def list_tools(self) -> list[Tool]:
-        """Return the server's tools. Raises ``ServerUnreachable`` or ``SignInRequired``."""
+        """Return the server's tools. Raises ``ServerUnreachable`` or ``GrantEnded``."""
         found: dict[str, Tool] = {}
         cursor = None
         try:
@@ -119,7 +116,7 @@ class UpstreamSession:
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool and return its result.
 
-        Raises ``ServerUnreachable``, ``SignInRequired``, ``SessionGone`` or ``CallRefused`` if the call was not
+        Raises ``ServerUnreachable``, ``GrantEnded``, ``SessionGone`` or ``CallRefused`` if the call was not
         executed, ``OutcomeUnknown`` or ``MalformedResult`` if it may have been.
         """
         self._under_way += 1
@@ -167,7 +164,7 @@ class UpstreamSession:
 
     def _describe_failure(self, error: Exception) -> Exception:
         first = _find_first(error)
-        kind = SignInRequired if isinstance(first, MCPError) and first.code == NOT_SIGNED_IN else ServerUnreachable
+        kind = GrantEnded if isinstance(first, MCPError) and first.code == NOT_SIGNED_IN else ServerUnreachable
         return kind(self._mask_text(_first_words(error)))
 
     def _mask_text(self, text: str) -> str:
@@ -216,7 +213,7 @@ def _classify_error(error: MCPError, said: str) -> Exception:
     if error.message == _SESSION_GONE:
         return SessionGone(said)
     if error.code == NOT_SIGNED_IN:
-        return SignInRequired(said)
+        return GrantEnded(said)
     if error.code == NOT_SENT:
         return ServerUnreachable(said)
     if error.code == TOO_LARGE:

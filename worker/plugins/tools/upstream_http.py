@@ -11,7 +11,7 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
-from worker.plugins.tools.sign_in_auth import SignInNeeded
+from api_client.tools.tool_grants import GrantEnded
 
 #: Our own error codes: the request was not sent or was turned away; the answer was too large; a person must sign in.
 NOT_SENT, TOO_LARGE, NOT_SIGNED_IN = -32_950, -32_951, -32_952
@@ -42,8 +42,8 @@ class ServerHttpClient(httpx2.AsyncClient):
             if not response.headers.get("content-type", "").lower().startswith("application/json"):
                 return response
             return await _read_whole(request, response)
-        except SignInNeeded as error:
-            return _build_error(request, NOT_SIGNED_IN, str(error))
+        except GrantEnded:
+            return _build_error(request, NOT_SIGNED_IN, "the sign-in has ended")
         except (*_NOT_CONNECTED, OAuthFlowError) as error:  # a token is asked for before, or after 401
             return _build_error(request, NOT_SENT, f"{type(error).__name__}: {error}")
         except httpx2.LocalProtocolError:  # its words repeat the header, which may be a credential

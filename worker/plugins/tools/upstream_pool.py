@@ -18,7 +18,7 @@ from worker.plugins.tools.credentials import Credential, StoredCredentials
 from worker.plugins.tools.oauth import authorize_client
 from worker.plugins.tools.sign_in_auth import GrantAuth
 from worker.plugins.tools.tool_servers import ToolServer
-from worker.plugins.tools.upstream import ServerUnreachable, SignInRequired, UpstreamSession
+from worker.plugins.tools.upstream import ServerUnreachable, UpstreamSession
 from worker.plugins.tools.upstream_http import open_http
 from worker.plugins.tools.upstream_process import prepare_process
 from worker.runners.sandbox.bubblewrap import SandboxError
@@ -44,7 +44,7 @@ class UpstreamPool:
         self._opening = asyncio.Lock()
 
     async def find_session(self, server: ToolServer, owner: str) -> UpstreamSession:
-        """Return an open session with a server. Raises ``ServerUnreachable`` or ``SignInRequired``."""
+        """Return an open session with a server. Raises ``ServerUnreachable`` or ``GrantEnded``."""
         try:
             access = await self._read_access(server, owner)
             given, own, grant = access
@@ -63,17 +63,14 @@ class UpstreamPool:
             raise ServerUnreachable(str(error)) from error
         try:
             await session.await_start()
-        except (ServerUnreachable, SignInRequired):
+        except (ServerUnreachable, GrantEnded):
             session.broken = True
             raise
         return session
 
     async def _read_access(self, server: ToolServer, owner: str) -> _Access:
         if self._grants and server.sign_in:
-            try:
-                grant, own = await self._grants.find_grant(server.sign_in, owner)
-            except GrantEnded:
-                raise SignInRequired(f"nobody has signed in to {server.name}") from None
+            grant, own = await self._grants.find_grant(server.sign_in, owner)
             return _Access(Credential(), own, grant)
         given = Credential()
         if server.credentials:

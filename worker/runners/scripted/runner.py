@@ -17,8 +17,6 @@ from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.scripted.script import ScriptError, Step, find_steps, load_built_in, load_script
 
-PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent"})
-
 
 class ScriptedRunner(ProcessRunner):
     """Plays a script in an agent process: a file that the settings name, or a built-in demo script."""

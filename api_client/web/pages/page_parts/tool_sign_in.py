@@ -13,8 +13,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.decision import DecisionKind
-from api_client.contract.errors import BadRequest, SettingsError, TurnNotFound, TurnNotSuspended
+from api_client.contract.errors import BadRequest, SettingsError, TurnNotSuspended
 from api_client.contract.interruption import Answerer
 from api_client.contract.order_log import LINK_HOLDER
 from api_client.contract.owners import format_owner
@@ -22,6 +21,7 @@ from api_client.contract.tool_sign_in import TOOL_SIGN_IN
 from api_client.contract.turn import Turn, TurnState
 from api_client.interruptions.tool_sign_in_question import BEGIN_PAGE
 from api_client.oidc.person import SignInRefused
+from api_client.sign_in_decision import approve_sign_ins
 from api_client.tools.sign_in_server import find_sign_in_server
 from api_client.tools.tool_grants import GrantEnded, ToolGrants
 from api_client.tools.tool_sign_in import PENDING_SECONDS, ToolSignIn
@@ -131,17 +131,9 @@ async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, 
 async def _continue_turns(
     relay: Relay, server: str, owner: str, *, turn_id: str, suspended_ms: int, by: str, with_link: bool
 ) -> Response:
-    """Let this turn continue, and all others of its owner that wait for the same sign-in."""
-    locale, said = relay.settings.locale, "tool_signed_in_on"
-    try:
-        locale = (await _approve_turn(relay, turn_id, owner, suspended_ms / 1000, by)).request.locale
-    except TurnNotSuspended:
-        said = "tool_signed_in_later"
-    for other in await relay.client.inbox.list_suspended(owner=owner):
-        asked = other.interruption
-        if asked and asked.kind == TOOL_SIGN_IN and asked.asked.get("server") == server:
-            with suppress(TurnNotFound, TurnNotSuspended, BadRequest):
-                await _approve_turn(relay, other.turn_id, owner, other.suspended_at, by)
+    turn = await approve_sign_ins(relay.client, server, owner, turn_id=turn_id, suspended_ms=suspended_ms, by=by)
+    locale = turn.request.locale if turn else relay.settings.locale
+    said = "tool_signed_in_on" if turn else "tool_signed_in_later"
     return render_page(
         "tool_sign_in.html",
         locale=locale,
@@ -149,13 +141,6 @@ async def _continue_turns(
         texts=[translate(said, locale)],
         address="" if with_link else f"/turns/{turn_id}",
         label=translate("tool_signed_in_back", locale),
-    )
-
-
-async def _approve_turn(relay: Relay, turn_id: str, owner: str, suspended_at: float, by: str) -> Turn:
-    yes, inbox = DecisionKind.APPROVE.value, relay.client.inbox
-    return await inbox.decide_turn(
-        turn_id, yes, by=by, owner=owner, suspended_at=suspended_at, how="sign-in", page=BEGIN_PAGE
     )
 
 
