@@ -363,7 +363,9 @@ def _add_section(answer: str, title: str, text: str) -> str:
         if own is not None and rank is not None and rank > own:
             at = document.position_of(heading.line)
             before = answer[:at]
-            return f"{before}{_blank_line(before, eol)}{_with_eol(_close_last_block(shown), answer)}{eol * 2}{answer[at:]}"
+            return (
+                f"{before}{_blank_line(before, eol)}{_with_eol(_close_last_block(shown), answer)}{eol * 2}{answer[at:]}"
+            )
     return _append_text(answer, shown)
 
 
