@@ -56,6 +56,7 @@ SHAPES = {
     "one word": "a",
     "one line": "wort ",
     "windows line ends": "a\r\n\r\n",
+    "carriage returns": "\r",
     "invisible letters": "a\u200b",
     "wide letters": "\uff21",
     "entities": "&amp;amp;lt;",
