@@ -83,8 +83,8 @@ def quote_last_lines(text: str) -> str:
 def append_continuation(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
     """Append a reply to the truncated text that it continues, and return the joined text.
 
-    ``complete``: the agent finished this reply. Apart from reasoning, the reply must begin with the quoted lines, or with
-    the last one. A reply that starts over replaces the text, unless it lacks earlier content.
+    ``complete``: the agent finished this reply. Apart from reasoning, the reply must begin with the quoted lines, or
+    with the last one. A reply that starts over replaces the text, unless it lacks earlier content.
     """
     base = trim_partial_marks(so_far).rstrip()
     rest = _cut_seam(base.replace("\r\n", "\n"), remove_reasoning(reply).text.replace("\r\n", "\n"))

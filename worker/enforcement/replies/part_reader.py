@@ -236,7 +236,7 @@ def may_end_in_remark(text: str, answer: str) -> bool:
     """Return True if the last paragraph of a text may be a remark to the user, such as "Let me know if you need more".
 
     A short last paragraph may be a remark if it is below a horizontal rule, if it speaks to somebody or has several
-    words about replies, or if it has no number, code or link and shares no word with ``answer`` and the rest of the text.
+    words about replies, or if it has no number, code or link and shares no word with ``answer`` and the other text.
     """
     before, _, last = text.rpartition("\n\n")
     above, (rule, _, below) = before.rstrip().rpartition("\n")[2], last.strip().partition("\n")
