@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from api_client.contract.reasoning import remove_reasoning
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import may_hold_fences
@@ -82,11 +83,11 @@ def quote_last_lines(text: str) -> str:
 def append_continuation(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
     """Append a reply to the truncated text that it continues, and return the joined text.
 
-    ``complete``: the agent finished this reply. The reply must begin with the quoted lines, or with the last one. A
-    reply that starts over replaces the text, unless it lacks earlier content.
+    ``complete``: the agent finished this reply. Apart from reasoning, the reply must begin with the quoted lines, or
+    with the last one. A reply that starts over replaces the text, unless it lacks earlier content.
     """
     base = trim_partial_marks(so_far).rstrip()
-    rest = _cut_seam(base.replace("\r\n", "\n"), reply.replace("\r\n", "\n"))
+    rest = _cut_seam(base.replace("\r\n", "\n"), remove_reasoning(reply).text.replace("\r\n", "\n"))
     if rest.strip():
         eol = "\r\n" if "\r\n" in (so_far if "\n" in so_far else reply) else "\n"
         joined = ContinuedText(base + rest.replace("\n", eol), len(base))
@@ -106,6 +107,8 @@ def is_shortened(before: str, after: str) -> bool:
     if len(words & set(_WORD.findall(after.casefold()))) < _SHARE * len(words):
         return True
     new, old = dict(_split_sections(after)), list(_split_sections(before))
+    if "\n" not in old[-1][1]:  # perhaps half a heading
+        old.pop()
     return any(title and len(new.get(title, "")) < _SHARE * len(body) for title, body in old)
 
 

@@ -45,6 +45,9 @@ _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
 #: Least share of the words outside the requested parts that a whole new answer must keep.
 _KEPT_WORDS = 0.7
 _WORD = re.compile(r"\w+")
+_HEADING, _HTML_TAG = re.compile(r"#{1,6}[ \t]"), re.compile(r"</?h[1-6]\b[^<>]{0,80}>|^\s*</?\w[^<>]{0,80}>\s*$")
+#: Marks and a number at the beginning of a line.
+_LEAD = re.compile(r"[\W_]*\d{1,3}[.)](?=\s)")
 #: A line of this length is the end of an answer if it occurs as often in the reply.
 _SOME_LINE = 20
 #: A remark around a repeated answer: at most three short paragraphs of one line, without structure.
@@ -93,8 +96,10 @@ def list_candidates(
     if not replaces:
         return [merged]
     again = MergedAnswer(whole, {} if whole == reply else {"": whole}, whole=True)
-    better = _adds_structure(merged.answer, whole) or _is_complete_and_shorter(
-        merged.answer, answer, request.parts, whole
+    better = (
+        _adds_structure(merged.answer, whole)
+        or _has_same_lines(merged.answer, whole)
+        or _is_complete_and_shorter(merged.answer, answer, request.parts, whole)
     )
     return [again, merged] if better else [merged, again]
 
@@ -145,9 +150,20 @@ def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable
 
 
 def _keeps_headings(answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if a reply has at least half of the answer's headings outside the given parts."""
-    others = _list_structure(_text_outside(answer, parts)) - {section_key(section_title(part) or "") for part in parts}
-    return 2 * len(others & _list_structure(reply)) >= len(others)
+    """Return True if a reply has at least half of the answer's headings outside the given parts.
+
+    A title of its own counts as the answer's title.
+    """
+    named = {section_key(section_title(part) or "") for part in parts}
+    title, retitled = _find_title(answer), _find_title(reply)
+    others = _list_structure(_text_outside(answer, parts)) - named - {title}
+    kept = len(others & _list_structure(reply)) + bool(title and retitled and retitled not in named)
+    return 2 * kept >= len(others) + bool(title)
+
+
+def _find_title(text: str) -> str:
+    headings = parse_document(text).out.headings
+    return section_key(headings[0].title) if headings and headings[0].level == 1 else ""
 
 
 def _keeps_words(answer: str, parts: Sequence[str], reply: str) -> bool:
@@ -174,15 +190,29 @@ def _list_structure(text: str) -> set[str]:
     return found | {"---" for adr in document.adrs if adr.header}
 
 
+def _has_same_lines(merged: str, reply: str) -> bool:
+    """Return True if a reply has the merged answer's lines in any order, perhaps with a step marker besides."""
+    return _sorted_lines(merged) in (_sorted_lines(reply), _sorted_lines(strip_marker(reply)))
+
+
+def _sorted_lines(text: str) -> list[str]:
+    return sorted(line.rstrip() for line in text.split("\n") if line.strip())
+
+
 def _is_complete_and_shorter(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if the reply keeps all lines outside the requested parts, and is shorter than the merged answer."""
+    """Return True if the reply keeps all lines outside the requested parts, and is shorter than the merged answer.
+
+    Headings may change, and the marks and numbers that lines begin with.
+    """
     there = set(_plain_lines(reply))
-    kept = there.issuperset(_plain_lines(_text_outside(answer, parts)))
+    outside = (line for line in _text_outside(answer, parts).split("\n") if not _HEADING.match(line))
+    kept = there.issuperset(_plain_lines("\n".join(outside)))
     return kept and len(_plain_lines(merged)) > len(_plain_lines(reply))
 
 
 def _plain_lines(text: str) -> list[str]:
-    return [words for line in text.split("\n") if (words := " ".join(_WORD.findall(line.casefold())))]
+    lines = (_LEAD.sub("", _HTML_TAG.sub("", line).casefold()) for line in text.split("\n"))
+    return [words for line in lines if (words := " ".join(_WORD.findall(line)))]
 
 
 class _AnswerBuilder:

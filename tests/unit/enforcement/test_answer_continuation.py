@@ -149,6 +149,19 @@ def test_a_complete_reply_ends_the_code_in_which_the_answer_broke_off() -> None:
     assert append_continuation(CODE, f"{last}ry)\n    return", complete=False).fits
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_reasoning_before_the_quoted_lines_is_left_out(complete: bool) -> None:
+    reply = "<think>\nI go on at the last line.\n</think>\n\n- zweitens der Index\n- drittens nichts"
+    joined = append_continuation(LIST, reply, complete=complete)
+    assert joined == ContinuedText(f"{LIST}ex\n- drittens nichts", len(LIST))
+    assert not append_continuation(LIST, "<think>\n- zweitens der Index", complete=complete).fits
+
+
+def test_a_whole_answer_after_a_break_within_a_heading_is_taken() -> None:
+    so_far = WHOLE[: WHOLE.index("## Entscheidung") + len("## Entsch")]
+    assert append_continuation(so_far, WHOLE) == ContinuedText(WHOLE, 0)
+
+
 def test_a_text_of_nothing_but_marks_is_read_in_linear_time() -> None:
     assert trim_partial_marks("}\n" * 200_000) == ""
 

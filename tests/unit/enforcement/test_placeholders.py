@@ -57,6 +57,9 @@ Siehe oben
 (unverändert)
 The rest as before.
 Der Rest bleibt unverändert.
+Der Rest bleibt, wie er war.
+Alles andere bleibt gleich.
+The rest is unchanged, as before.
 T.B.D.
 tbd...
 **TBD:** decision
@@ -460,6 +463,10 @@ Coming soon after the release, the cache is filled.
 Under discussion were Redis and Postgres.
 In Diskussion waren Redis und Postgres.
 In progress turns are kept.
+Alles andere bleibt in Python.
+Der Rest bleibt bei 60 Sekunden.
+The content is truncated at 4 kB.
+The rest is omitted from the log.
 """.strip().split("\n")
 
 

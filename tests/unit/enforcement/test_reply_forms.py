@@ -559,6 +559,111 @@ def test_a_part_may_show_a_frame_in_a_code_block() -> None:
     assert repaired.answer == NOTES.replace("## Decision\n", f"## Decision\n\n{shown}\n")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '```json\n{"kind": "frame", "seq": 1}\n```',
+        "```\n[1, 2]\n```",
+        "Tool calls: the agent may read files.",
+        "Action: Anna writes the runbook.",
+        "Alles andere bleibt in Python.",
+        "### Decision drivers\n\nIt is there.\n\n### Context\n\nEarlier notes.",
+    ],
+)
+def test_a_section_may_be_json_alone_or_speak_of_tools_or_have_children_with_titles_of_adrs(body: str) -> None:
+    for around in ("FRAME\n{}\n</part>", "```markdown\n{}\n```"):
+        for heading in ("## Decision", "### Decision"):
+            if body.startswith("###") and heading.startswith("###"):
+                continue
+            reply = around.format(f"{heading}\n\n{body}").replace("```markdown", "````markdown")
+            reply = f"{reply}`" if reply.startswith("````") else reply
+            assert repair_notes(reply).answer == NOTES.replace("## Decision\n", f"## Decision\n\n{body}\n")
+
+
+def test_children_at_the_level_of_the_heading_stay_where_the_answer_has_no_section_of_that_title() -> None:
+    body = f"{TEXT}\n\n### Context\n\nEarlier notes."
+    assert body in repair_notes(f"### Decision\n\n{body}").answer
+    assert "Somebody" not in repair_notes(f"### Decision\n\n{TEXT}\n\n### Operation\n\nSomebody.").answer
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "**Note:** Only this section has been changed.",
+        "> Note: only this section was rewritten.",
+        "*** End of reply ***",
+        "P.S. The search needs an index too.",
+        "Everything else in the section about the search is identical.",
+    ],
+)
+def test_a_closing_remark_in_mark_up_is_not_put_in(remark: str) -> None:
+    assert repair_notes(f"## Decision\n\n{TEXT}\n\n{remark}").answer == NOTES
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'functions.write({"path": "a.md"})',
+        "*** Update File: a.md\n@@\n+x",
+        "--- a/a.md\n+++ b/a.md\n@@ -1 +1 @@",
+        "<action>write</action>",
+    ],
+)
+def test_a_tool_call_below_the_heading_is_no_section(call: str) -> None:
+    assert repair_notes(f"FRAME\n## Decision\n\n{call}\n</part>").answer == NOTES
+
+
+NYGARD = """# 12. Limits at the edge
+
+Date: 2026-03-02
+
+## Status
+
+Accepted
+
+## Context
+
+Some tenants starve the others.
+
+## Decision
+
+Each tenant has a limit at the proxy.
+
+## Consequences
+
+Tenants see status 429.
+"""
+
+
+@pytest.mark.parametrize("title", ["Status", "Context", "Decision", "Consequences"])
+@pytest.mark.parametrize("reply", ["FRAME\n{}\n</part>", "{}", "````markdown\n{}\n````"])
+def test_a_missing_section_of_a_record_without_header_goes_where_records_have_it(title: str, reply: str) -> None:
+    section = re.search(rf"## {title}\n\n.*\n", NYGARD)
+    assert section
+    first = NYGARD.replace(f"{section[0]}\n", "").replace(section[0], "")
+    answer, decision = second(StructureRule(sections=(title,)), first, reply.format(section[0].rstrip()))
+    assert (answer.rstrip(), decision) == (NYGARD.rstrip(), Accept(2))
+
+
+def test_a_whole_answer_with_the_same_lines_is_taken_in_its_own_order() -> None:
+    whole = NOTES.replace("## Decision\n", f"## Choice of a store\n\n{TEXT}\n")
+    first = NOTES.replace("## Decision\n\n", "")
+    for reply in (whole, f"{whole}\n<!-- STEP: why -->\n"):
+        assert second(StructureRule(sections=("Choice of a store",)), first, reply) == (reply, Accept(2))
+
+
+@pytest.mark.parametrize("form", ["<h2>{}</h2>", "1. {}", "**{}**"])
+def test_a_whole_answer_does_not_stand_beside_sections_whose_headings_were_none(form: str) -> None:
+    first = re.sub("(?m)^## (.*)", lambda found: form.format(found[1]), ADR)
+    rule = StructureRule(sections=("Kontext", "Entscheidung", "Akzeptanzkriterien"))
+    assert second(rule, first, ADR) == (ADR, Accept(2))
+
+
+def test_a_whole_answer_replaces_a_short_text_under_another_title() -> None:
+    rule = StructureRule(sections=("Context", "Decision", "Consequences"))
+    assert second(rule, "# Limits: summary\n\nIn short: a limit.\n", NYGARD) == (NYGARD, Accept(2))
+
+
 def test_a_section_with_the_words_of_all_the_others_does_not_replace_them() -> None:
     words = " ".join(sorted(set(re.findall(r"\w+", NOTES))))
     assert repair_notes(f"Here it is:\n\n## Decision\n\n{words} {TEXT}").answer == NOTES

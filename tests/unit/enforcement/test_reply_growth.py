@@ -13,6 +13,7 @@ from worker.enforcement import ADRStructureValidator, Retry, decide_next, valida
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.normaliser import normalise_answer
 from worker.enforcement.replies.part_reader import extract_parts
+from worker.enforcement.replies.part_tags import find_tagged_texts
 from worker.enforcement.reply_merging import list_candidates
 from worker.enforcement.rules.decoded_text import decode_text
 
@@ -55,6 +56,7 @@ SHAPES = {
     "one word": "a",
     "one line": "wort ",
     "windows line ends": "a\r\n\r\n",
+    "carriage returns": "\r",
     "invisible letters": "a\u200b",
     "wide letters": "\uff21",
     "entities": "&amp;amp;lt;",
@@ -86,3 +88,7 @@ def test_a_reply_of_any_shape_takes_twice_the_work_for_twice_the_text(shape: str
     assert twice < 2.3 * once + 1000
     assert twice < MOST_CALLS * len(texts[2]) + 10_000
     assert_linear(lambda size: work(texts[size]))
+
+
+def test_many_ends_of_a_frame_take_time_that_grows_with_their_number() -> None:
+    assert_linear(lambda size: find_tagged_texts(f"{TAG}\n" + "</part>\n" * (15_000 * size), FEEDBACK))

@@ -15,7 +15,7 @@ from worker.enforcement.documents.step import strip_marker
 
 _WORDS = load_word_table(__file__)
 REASONING, UNCLOSED, FENCE = "reasoning", "unclosed_reasoning", "fence"
-_LINE_END = re.compile(r"\r+\n")
+_LINE_END = re.compile(r"(?<!\r)\r+\n")
 _FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*([\w+-]{0,20})[ \t]*\n")
 _DOCUMENT_HEADING = re.compile(r"#{1,2}[ \t]+\S")
 #: Info strings of fences that hold Markdown, and of languages that have comments with ``#``.

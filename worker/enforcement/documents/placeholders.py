@@ -36,8 +36,8 @@ _OMISSION = re.compile(
 _REST = re.compile(
     r"(?:der |die |das |the )?"
     r"(?:rest|inhalt|content|text|section|abschnitt|all(?:e|es)? (?:andere|übrige|other|else)\w*)\b.{0,60}"
-    rf"(?:{_LEFT_OUT}"
-    r"|\bbleibt(?: so| gleich)?\b).{0,15}$",
+    rf"(?:{_LEFT_OUT}(?:\W{{1,3}}(?:as|wie|so|seit)\b.{{0,15}})?"
+    r"|\bbleibt(?: so| gleich| stehen| erhalten|,? wie .{1,12})?)$",
     re.IGNORECASE,
 )
 #: A field of a template: "[Insert decision here]", "<your decision>", "{{ decision }}", "%DECISION%".

@@ -98,7 +98,7 @@ class Part:
             return put_section(answer, title, text) if title else put_key(answer, str(name), text)
         found = self.find(answer)
         if found is None and title:
-            return answer if parse_document(answer).adrs else _append_section(answer, title, text)
+            return answer if parse_document(answer).adrs else _add_section(answer, title, text)
         if found is None:
             return _insert_block(answer, parse_fence_part(self.name), text)
         start, end = found
@@ -352,9 +352,21 @@ def _find_field(adr: Adr | None, name: str) -> tuple[int, int] | None:
     return first + block.start, first + block.end
 
 
-def _append_section(answer: str, title: str, text: str) -> str:
-    levels = [heading.level for heading in parse_document(answer).out.headings if heading.top and heading.level > 1]
-    return _append_text(answer, f"{'#' * (levels[0] if levels else 2)} {title}\n\n{text.rstrip()}")
+def _add_section(answer: str, title: str, text: str) -> str:
+    """Return the answer with a section added before the first one that ADRs have later, else at the end."""
+    document = parse_document(answer)
+    headings = [heading for heading in document.out.headings if heading.top and heading.level > 1]
+    level = headings[0].level if headings else 2
+    shown, own, eol = f"{'#' * level} {title}\n\n{text.rstrip()}", section_rank(title), _line_end(answer)
+    for heading in headings:
+        rank = section_rank(heading.title) if heading.level == level else None
+        if own is not None and rank is not None and rank > own:
+            at = document.position_of(heading.line)
+            before = answer[:at]
+            return (
+                f"{before}{_blank_line(before, eol)}{_with_eol(_close_last_block(shown), answer)}{eol * 2}{answer[at:]}"
+            )
+    return _append_text(answer, shown)
 
 
 def _insert_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:

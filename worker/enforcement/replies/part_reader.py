@@ -42,9 +42,10 @@ _RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 #: Markup of tool calls and their results, which some agents print instead of an answer.
 _TOOL_CALL = re.compile(
-    r"^</?(?:\w+:)?(?:[a-z]+_\w+|tools?|invoke|function|parameter|observation|bash|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
+    r"^</?(?:\w+:)?(?:[a-z]+_\w+|tools?|action|invoke|function|parameter|observation|bash|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
     r"|^<[|｜][^<>\n]{1,60}[|｜]>|^\[TOOL_CALLS\]|^[⏺●]?\s?\w{1,20}\([^()\n]{0,200}\)\n\s+⎿|^✿\w+✿|^`{3,}tool_"
-    r"|^Action(?: Input)?:|^\**Tool \w+:|^Bash\(|^to=functions\.|^\*\*\* Begin Patch"
+    r"|^Action(?: Input:|: ?[\w.]{1,60}[ \t]*$)|^\**Tool (?:call|result|use|output|input|name):|^Bash\("
+    r"|^(?:to=)?functions\.\w|^\*\*\* (?:Begin Patch|(?:Add|Update|Delete) File)|^--- \S+\n\+\+\+ "
     r"|^\{\"(?:name|type)\": ?\"\w+\",[^\n]{0,4000}\"(?:arguments|parameters|input)\": ?\{",
     re.MULTILINE,
 )
@@ -56,12 +57,12 @@ _SPEAKS = re.compile(
     r"|je (?:vous|vais|suis|peux|ne)|vous"
     r"|unchanged|untouched|unverändert|inchangée?s?|(?:wie|as) (?:er|es|sie|it|they) (?:war|was|is|were)\w*|stays?"
     r"|feel free|hope|hoffe|espero|bescheid)\b"
-    r"|[!?][^\w\n]*$|\A\W{0,3}[\[(].*[\])]\W*\Z",
+    r"|[!?][^\w\n]*$|\A\W{0,3}[\[(].*[\])]\W*\Z|\A\W{0,3}P\.? ?S\.",
     re.IGNORECASE,
 )
 _ABOUT_REPLY = re.compile(
     r"\b(?:sections?|abschnitte?|parts?|answer|antwort|document|dokument|adr(?!-)|rest\w*|header|else|other\w*|sonst|andere|alles"
-    r"|changes?|changed|modified|unchanged|untouched|änder\w*|unverändert|inchangée?|igual|done|fertig|all|mehr|hope\w*"
+    r"|changes?|changed|modified|unchanged|untouched|identical|identisch|everything|weiteres?|änder\w*|unverändert|inchangée?|igual|done|fertig|all|mehr|hope\w*"
     r"|this|passt)\b",
     re.IGNORECASE,
 )
@@ -70,7 +71,7 @@ _REFERENCE = re.compile(r"[\d`]|\]\(")
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
 #: A line of the feedback of this length is repeated by no section.
 _ECHO = 40
-_PROSE = re.compile(r"(?![-+*>#|`]|\d{1,3}[.)]\s)\S")
+_PROSE = re.compile(r"(?![-+*][ \t]|[-+#|`]|\d{1,3}[.)]\s)\S")
 _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
@@ -114,7 +115,10 @@ class _PartReader:
 
     @cached_property
     def known(self) -> set[str]:
-        present = (one.title for adr in parse_document(self.answer).adrs for one in adr.sections)
+        """The titles of sections that may follow a requested one: requested ones, and those of the earlier answer."""
+        document = parse_document(self.answer)
+        present = [one.title for adr in document.adrs for one in adr.sections]
+        present += [heading.title for heading in document.out.headings if heading.top and heading.level == 2]
         return self.titles | set(map(section_key, present))
 
     def read_tagged_parts(self, tagged_texts: Mapping[int, ReplyText]) -> dict[str, str]:
@@ -211,7 +215,7 @@ class _PartReader:
         if fence and not fence.surrounded and body.lstrip("`~ ").startswith(("markdown", "md")):
             body = _BLANK_LINES.sub("", fence.text.rstrip())
         prose = _CODE.sub("", body)
-        if not has_content(body) or omits_text(body) or is_refusal(body) or is_json(body):
+        if not has_content(body) or omits_text(body) or is_refusal(body) or is_json(prose):
             return ""
         if _TOOL_CALL.search(prose if has_content(prose) else body):
             return ""
@@ -223,15 +227,16 @@ class _PartReader:
 
     def _ends_section(self, heading: Heading, level: int, name: str) -> bool:
         key = section_key(heading.title)
-        known = key != name and (key in self.known or find_required_section(heading.title) is not None)
+        required = find_required_section(heading.title) is not None and bool(parse_document(self.answer).adrs)
+        known = key != name and (required or key in self.known)
         return heading.level <= min(level, 2) or (known and heading.level <= max(level, 2))
 
 
 def may_end_in_remark(text: str, answer: str) -> bool:
     """Return True if the last paragraph of a text may be a remark to the user, such as "Let me know if you need more".
 
-    A short last paragraph may be a remark if it is below a horizontal rule, if it speaks to somebody, or if it has no
-    number, code or link and shares no word with ``answer`` and the rest of the text.
+    A short last paragraph may be a remark if it is below a horizontal rule, if it speaks to somebody or has several
+    words about replies, or if it has no number, code or link and shares no word with ``answer`` and the other text.
     """
     before, _, last = text.rpartition("\n\n")
     above, (rule, _, below) = before.rstrip().rpartition("\n")[2], last.strip().partition("\n")
@@ -243,9 +248,11 @@ def may_end_in_remark(text: str, answer: str) -> bool:
         return True
     fences = parse_outline(text).fences if may_hold_fences(text) else []
     inside = bool(fences) and fences[-1].end > text.count("\n")
-    said = _ABOUT_REPLY.sub(" ", last)
-    if inside or (said == last and _REFERENCE.search(last)):
+    said, about_reply = _ABOUT_REPLY.subn(" ", last)
+    if inside or (not about_reply and _REFERENCE.search(last)):
         return False
+    if about_reply > 2:
+        return True
     about = {word.casefold() for word in _WORD.findall(said)}
     return about.isdisjoint(map(str.casefold, _WORD.findall(f"{before}\n{answer}")))
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from worker.enforcement.documents.outline import parse_outline
+from worker.enforcement.documents.outline import lines_in_spans, parse_outline
 
 _TAG = re.compile(r"<part\s{1,4}id\s?=\s?[\"']?([0-9a-f]{6})(?:-(\d{1,2}))?[\"']?\s?>", re.IGNORECASE)
 CLOSING_TAG = "</part>"
@@ -60,7 +60,11 @@ def cut_closing_tag(text: str) -> ReplyText:
 
 def _cut_at_closing(text: str) -> ReplyText:
     lone = [tag.start() for tag in _LONE_CLOSING.finditer(text)]
-    fences = parse_outline(text).fences if len(lone) > 1 else []
-    in_code = [at for at in lone for line in [text.count("\n", 0, at)] if any(f.start < line < f.end for f in fences)]
-    end = next((at for at in lone if at not in in_code), lone[0] if lone else text.lower().rfind(CLOSING_TAG))
+    in_code = lines_in_spans(parse_outline(text).fenced) if len(lone) > 1 else set()
+    line, past, end = 0, 0, lone[0] if lone else text.lower().rfind(CLOSING_TAG)
+    for at in lone:
+        line, past = line + text.count("\n", past, at), at
+        if line not in in_code:
+            end = at
+            break
     return ReplyText(text[:end] if end >= 0 else text, end >= 0)
