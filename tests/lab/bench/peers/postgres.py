@@ -13,8 +13,6 @@ from pathlib import Path
 _PROGRAMS = Path(find_spec("pgserver").origin).parent / "pginstall" / "bin"
 #: PostgreSQL does not run as root.
 _USER, _GROUP = ("nobody", "nogroup") if os.geteuid() == 0 else (None, None)
-#: As much as our store keeps: a killed process loses nothing, a power failure up to a second (``power``: nothing).
-_COMMIT = "on" if os.environ.get("BENCH_DURABILITY") == "power" else "off"
 
 
 def start_postgres() -> str:
@@ -49,7 +47,6 @@ def start_postgres() -> str:
     options = {
         "listen_addresses": "",
         "unix_socket_directories": str(place),
-        "synchronous_commit": _COMMIT,
         "max_connections": "200",
         "shared_buffers": "256MB",
         "max_wal_size": "4GB",

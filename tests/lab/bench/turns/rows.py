@@ -67,7 +67,7 @@ def _engine(name: str, label: str, module: str) -> Row:
 
 
 def _ours(name: str, label: str, *, folder: bool = False, follows: bool = False) -> Row:
-    worker = ("-P", "-c", "from worker.cli import main; main(['run', 'worker', '--processes', '1'])")
+    worker = ("-P", "-c", "from worker.cli import main; main(['run', 'worker'])")
     client = ("-m", "tests.lab.bench.turns.our_client")
     waiting = {"HELIX_RUN_SLOTS": str(WAITING)}
     return Row(
@@ -142,7 +142,7 @@ def client_command(row: Row, host: str, port: int) -> list[str]:
 def environment(row: Row, directory: Path, url: str, durability: str, *, waiting: bool) -> dict[str, str]:
     if not row.ours:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELIX_", "PYTHONPATH"))}
-        own = {"PYTHONPATH": str(ROOT), "BENCH_URL": url, "BENCH_DURABILITY": durability}
+        own = {"PYTHONPATH": str(ROOT), "BENCH_URL": url}
         server = {"BENCH_RESTATE_SERVER": str(restate_server())} if row.name == RESTATE else {}
         return kept | own | server | (row.more if waiting else {})
     script = directory / "agent.yaml"

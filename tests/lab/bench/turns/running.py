@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -38,6 +39,8 @@ class Running:
         self._broker = broker
         self._log = folder / f"{row.name}.log"
         home = folder / row.name
+        if row.durable:  # an engine's server and its data are new in each round
+            shutil.rmtree(home, ignore_errors=True)
         home.mkdir(exist_ok=True)
         url = f"redis://127.0.0.1:{broker.port}/0"
         self._environ = environment(row, home, url, broker.durability, waiting=waiting)
