@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from api_client.contract.reasoning import REASONING_SIGN, remove_reasoning
+from api_client.contract.reasoning import may_hold_reasoning, remove_reasoning
 from api_client.contract.word_tables import load_word_table
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.outline import BOM, lines_in_spans, may_hold_fences, parse_outline
@@ -70,8 +70,8 @@ def normalise_answer(text: str) -> NormalisedText:
     now = text
     for _ in range(_MOST_ROUNDS):
         before = now
-        for name, (sign, edit) in _EDITS.items():
-            if not sign.search(now):
+        for name, (may_apply, edit) in _EDITS.items():
+            if not may_apply(now):
                 continue
             after, count = edit(now)
             if after != now:
@@ -278,17 +278,17 @@ def _fix_heading_blanks(text: str) -> tuple[str, int]:
     return "\n".join(lines), len(hard.keys() - code)
 
 
-#: Edits by name, in the order in which they are tried, each with a sign that every text has that it changes.
-_EDITS: dict[str, tuple[re.Pattern[str], Callable[[str], tuple[str, int]]]] = {
-    "byte_order_mark": (re.compile(rf"\A[{BOM}\u200b\u2060]"), _remove_bom),
-    "line_ends": (_LINE_END, _plain_line_ends),
-    REASONING: (REASONING_SIGN, _remove_closed_reasoning),
-    UNCLOSED: (REASONING_SIGN, _remove_unclosed_reasoning),
-    "heading_blanks": (re.compile(f"[{_HARD_BLANKS}]"), _fix_heading_blanks),
-    FENCE: (_FENCE, _remove_fence),
-    "header_fence": (_FENCE, _unfence_header),
-    "header_twice": (_RULE_LINE, _merge_headers),
-    "header_at_end": (_RULE_LINE, _remove_last_header),
-    "title_twice": (re.compile(r"^# ", re.MULTILINE), _remove_second_title),
-    "yaml_quotes": (_RULE_LINE, _quote_values),
+#: Edits by name, in the order in which they are tried, each with a quick check that every text passes that it changes.
+_EDITS: dict[str, tuple[Callable[[str], object], Callable[[str], tuple[str, int]]]] = {
+    "byte_order_mark": (re.compile(rf"[{BOM}\u200b\u2060]").match, _remove_bom),
+    "line_ends": (_LINE_END.search, _plain_line_ends),
+    REASONING: (may_hold_reasoning, _remove_closed_reasoning),
+    UNCLOSED: (may_hold_reasoning, _remove_unclosed_reasoning),
+    "heading_blanks": (re.compile(f"[{_HARD_BLANKS}]").search, _fix_heading_blanks),
+    FENCE: (_FENCE.match, _remove_fence),
+    "header_fence": (_FENCE.match, _unfence_header),
+    "header_twice": (_RULE_LINE.search, _merge_headers),
+    "header_at_end": (_RULE_LINE.search, _remove_last_header),
+    "title_twice": (re.compile(r"^# ", re.MULTILINE).search, _remove_second_title),
+    "yaml_quotes": (_RULE_LINE.search, _quote_values),
 }
