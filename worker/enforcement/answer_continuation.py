@@ -87,7 +87,11 @@ def append_continuation(so_far: str, reply: str, *, complete: bool = True) -> Co
     with the last one. A reply that starts over replaces the text, unless it lacks earlier content.
     """
     base = trim_partial_marks(so_far).rstrip()
-    rest = _cut_seam(base.replace("\r\n", "\n"), remove_reasoning(reply).text.replace("\r\n", "\n"))
+    end = base.replace("\r\n", "\n")
+    # In code, a tag of reasoning may be text: only a reply that does not begin as asked is read without its reasoning.
+    rest = _cut_seam(end, reply.replace("\r\n", "\n")) or _cut_seam(
+        end, remove_reasoning(reply).text.replace("\r\n", "\n")
+    )
     if rest.strip():
         eol = "\r\n" if "\r\n" in (so_far if "\n" in so_far else reply) else "\n"
         joined = ContinuedText(base + rest.replace("\n", eol), len(base))

@@ -6,8 +6,10 @@ The first candidate that the validators accept counts, else the answer with the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.step_marker import format_marker
@@ -45,9 +47,9 @@ _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
 #: Least share of the words outside the requested parts that a whole new answer must keep.
 _KEPT_WORDS = 0.7
 _WORD = re.compile(r"\w+")
-_HEADING, _HTML_TAG = re.compile(r"#{1,6}[ \t]"), re.compile(r"</?h[1-6]\b[^<>]{0,80}>|^\s*</?\w[^<>]{0,80}>\s*$")
+_HEADING, _HTML_HEADING = re.compile(r"#{1,6}[ \t]"), re.compile(r"</?h[1-6]\b[^<>]{0,80}>")
 #: Marks and a number at the beginning of a line.
-_LEAD = re.compile(r"[\W_]*\d{1,3}[.)](?=\s)")
+_LEAD = re.compile(r"\A\W{0,20}\d{1,3}[.)](?=\s)")
 #: A line of this length is the end of an answer if it occurs as often in the reply.
 _SOME_LINE = 20
 #: A remark around a repeated answer: at most three short paragraphs of one line, without structure.
@@ -98,7 +100,7 @@ def list_candidates(
     again = MergedAnswer(whole, {} if whole == reply else {"": whole}, whole=True)
     better = (
         _adds_structure(merged.answer, whole)
-        or _has_same_lines(merged.answer, whole)
+        or _has_same_sections(merged.answer, whole)
         or _is_complete_and_shorter(merged.answer, answer, request.parts, whole)
     )
     return [again, merged] if better else [merged, again]
@@ -190,29 +192,50 @@ def _list_structure(text: str) -> set[str]:
     return found | {"---" for adr in document.adrs if adr.header}
 
 
-def _has_same_lines(merged: str, reply: str) -> bool:
-    """Return True if a reply has the merged answer's lines in any order, perhaps with a step marker besides."""
-    return _sorted_lines(merged) in (_sorted_lines(reply), _sorted_lines(strip_marker(reply)))
+def _has_same_sections(merged: str, reply: str) -> bool:
+    """Return True if a reply has the merged answer's sections in any order, perhaps with a step marker besides."""
+    return _sorted_sections(merged) in (_sorted_sections(reply), _sorted_sections(strip_marker(reply)))
 
 
-def _sorted_lines(text: str) -> list[str]:
-    return sorted(line.rstrip() for line in text.split("\n") if line.strip())
+def _sorted_sections(text: str) -> list[str]:
+    document = parse_document(text)
+    starts = [0, *(document.position_of(heading.line) for heading in document.out.headings if heading.top)]
+    sections = (text[start:end].strip() for start, end in pairwise((*starts, len(text))))
+    return sorted(section for section in sections if section)
 
 
 def _is_complete_and_shorter(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
     """Return True if the reply keeps all lines outside the requested parts, and is shorter than the merged answer.
 
-    Headings may change, and the marks and numbers that lines begin with.
+    A line of the answer may be a heading of the reply, without its marks and number.
     """
-    there = set(_plain_lines(reply))
-    outside = (line for line in _text_outside(answer, parts).split("\n") if not _HEADING.match(line))
-    kept = there.issuperset(_plain_lines("\n".join(outside)))
-    return kept and len(_plain_lines(merged)) > len(_plain_lines(reply))
+    outside = _text_outside(answer, parts)
+    named = {section_key(section_title(part) or "") for part in parts}
+    if not _list_titles(outside) - named - {_find_title(answer)} <= _list_titles(reply):
+        return False
+    titles = {_list_words(heading.title) for heading in parse_document(reply).out.headings}
+    others = "\n".join(line for line in outside.split("\n") if not _HEADING.match(line))
+    there = _plain_lines(reply, titles)
+    is_whole = not Counter(_plain_lines(others, titles)) - Counter(there)
+    return is_whole and len(_plain_lines(merged, titles)) > len(there)
 
 
-def _plain_lines(text: str) -> list[str]:
-    lines = (_LEAD.sub("", _HTML_TAG.sub("", line).casefold()) for line in text.split("\n"))
-    return [words for line in lines if (words := " ".join(_WORD.findall(line)))]
+def _list_titles(text: str) -> set[str]:
+    return {section_key(heading.title) for heading in parse_document(text).out.headings}
+
+
+def _plain_lines(text: str, titles: Set[str]) -> list[str]:
+    """Return the words of each line that has any. Lines that are one of these titles lose their number."""
+    found = []
+    for line in text.split("\n"):
+        line = _HTML_HEADING.sub("", line)
+        bare = _list_words(_LEAD.sub("", line, count=1))
+        found.append(bare if bare in titles else _list_words(line))
+    return [words for words in found if words]
+
+
+def _list_words(line: str) -> str:
+    return " ".join(_WORD.findall(line.casefold()))
 
 
 class _AnswerBuilder:

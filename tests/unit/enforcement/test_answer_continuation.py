@@ -219,3 +219,13 @@ def test_a_new_version_is_shorter_when_a_header_a_section_or_many_words_are_gone
     assert is_shortened(WHOLE, WHOLE.replace("adr_id", "id"))
     assert is_shortened(WHOLE, WHOLE.replace("## Entscheidung", "## Etwas"))
     assert is_shortened(f"{PROSE}. Ende.", "Etwas ganz anderes, das aber genauso lang ist wie der Text davor. " * 3)
+
+
+@pytest.mark.parametrize("tag", ["</think>", "<think>", "<think>a</think>"])
+def test_a_continuation_within_code_keeps_tags_of_reasoning(tag: str) -> None:
+    so_far = (
+        "# Tags of reasoning\n\nModels write their thoughts in tags.\n\n```xml\n<think>\nfirst the cache, then the ind"
+    )
+    reply = f"first the cache, then the index\n{tag}\nThe answer.\n```\n\nThe end.\n"
+    joined = append_continuation(so_far, reply)
+    assert (joined.fits, joined.text) == (True, so_far + reply.removeprefix("first the cache, then the ind"))

@@ -664,6 +664,54 @@ def test_a_whole_answer_replaces_a_short_text_under_another_title() -> None:
     assert second(rule, "# Limits: summary\n\nIn short: a limit.\n", NYGARD) == (NYGARD, Accept(2))
 
 
+RUNBOOK = (
+    NOTES.replace(
+        "## Operation\n\n",
+        """## Operation
+
+- stop the writers
+- take the backup on 12. May
+- drop the table
+
+```python
+try:
+    first()
+except Missing:
+    pass
+try:
+    second()
+except Missing:
+    pass
+```
+
+""",
+    )
+    + "\n## Costs\n\nThere are none that matter.\n\n## Risks\n\nThe index may be old.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("## Costs\n\n", ""),
+        ("## Costs\n\n", "Costs\n\n"),
+        ("12. May", "19. May"),
+        ("- drop the table\n", ""),
+        ("- stop the writers\n- take the backup on 12. May\n- drop the table", "- drop the table\n- stop the writers"),
+        (
+            "- stop the writers\n- take the backup on 12. May\n- drop the table",
+            "- drop the table\n- stop the writers\n- take the backup on 12. May",
+        ),
+        ("    second()\nexcept Missing:\n    pass\n", "    second()\n"),
+    ],
+)
+def test_a_whole_answer_that_loses_or_moves_what_nobody_named_gives_only_the_section(before: str, after: str) -> None:
+    assert before in RUNBOOK
+    whole = RUNBOOK.replace("## Decision\n", f"## Decision\n\n{TEXT}\n")
+    answer, _ = second(StructureRule(sections=("Decision",)), RUNBOOK, whole.replace(before, after))
+    assert answer.rstrip() == whole.rstrip()
+
+
 def test_a_section_with_the_words_of_all_the_others_does_not_replace_them() -> None:
     words = " ".join(sorted(set(re.findall(r"\w+", NOTES))))
     assert repair_notes(f"Here it is:\n\n## Decision\n\n{words} {TEXT}").answer == NOTES

@@ -55,6 +55,7 @@ SHAPES = {
     "paragraphs": "a\n\n",
     "one word": "a",
     "one line": "wort ",
+    "one rule": "-",
     "windows line ends": "a\r\n\r\n",
     "carriage returns": "\r",
     "invisible letters": "a\u200b",
@@ -62,11 +63,19 @@ SHAPES = {
     "entities": "&amp;amp;lt;",
     "escapes": "\\u0041%41",
 }  # fmt: skip
+
+
+def repeat_answer(text: str) -> object:
+    """Read a reply that repeats the whole answer, with a line that differs."""
+    return list_candidates(FIRST.answer + text, FIRST.errors, f"{ADR}x\n{text}", (), FEEDBACK)
+
+
 WORK: dict[str, Callable[[str], object]] = {
     "frame": lambda text: list_candidates(FIRST.answer, FIRST.errors, f"{TAG}\n{SECTION}{text}\n</part>", (), FEEDBACK),
     "heading": lambda text: list_candidates(FIRST.answer, FIRST.errors, SECTION + text, (), FEEDBACK),
     "lines": lambda text: extract_parts(text, ["lines:2-2", "fence:json:1", "yaml_header"], f"a\n{text}", FEEDBACK),
     "answer": lambda text: list_candidates(FIRST.answer + text, FIRST.errors, f"{SECTION}Neu.", (), FEEDBACK),
+    "whole answer": lambda text: repeat_answer(text[: len(text) // 2]),
     "normaliser": normalise_answer,
     "forbidden": lambda text: FORBIDDEN.validate(text, {}),
     "links": lambda text: LINKS.validate(text, {}),
