@@ -20,7 +20,8 @@ class WarmAgentSettings(SettingsGroup):
     claude_warm_processes: int = declare_constant(16, "How many are kept in each worker process.")
     claude_warm_per_owner: int = declare_constant(2, "How many of these for one owner.")
     claude_warm_mb: int = declare_constant(
-        0, "MiB that kept CLIs of a worker process may hold together; 0: an eighth of the memory, at least 1 GiB."
+        0,
+        "MiB that kept CLIs of a worker process may hold together; 0: a quarter of the memory by CPUs, at least 1 GiB.",
     )
     claude_spares: int = declare_constant(
         1, "How many CLIs a worker process starts ahead, while new sessions come; 0: none."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -9,8 +10,9 @@ from api_client.contract.settings import Settings
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.warm.usable_memory import usable_memory
 
-#: Idle agents may hold one part in so many of the memory, and at least so many MiB.
-_MEMORY_PARTS, _LEAST_MB = 8, 1024
+#: The idle agents of all worker processes together may hold one part in so many of the memory; those of one process at
+#: least so many MiB.
+_MEMORY_PARTS, _LEAST_MB = 4, 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +34,14 @@ class WarmLimits:
             seconds=settings.claude_warm_seconds,
             processes=settings.claude_warm_processes,
             per_owner=settings.claude_warm_per_owner,
-            memory_mb=settings.claude_warm_mb or max(_LEAST_MB, usable_memory() // 2**20 // _MEMORY_PARTS),
+            memory_mb=settings.claude_warm_mb or _default_memory_mb(),
             spares=settings.claude_spares,
         )
+
+
+def _default_memory_mb() -> int:
+    processes = len(os.sched_getaffinity(0))  # by default one for each CPU
+    return max(_LEAST_MB, usable_memory() // 2**20 // _MEMORY_PARTS // processes)
 
 
 class LivingAgent(Protocol):

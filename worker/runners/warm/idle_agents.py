@@ -114,7 +114,8 @@ class IdleAgents:
 
         If there is no room, agents that have been idle for a while end, but never the most recently used.
         """
-        self._samples[part] = runner, order
+        self._samples = {kind: sample for kind, sample in self._samples.items() if self._is_wanted(kind, limits)}
+        self._samples[part] = runner, replace(order, prompt="", messages=())
         while self._wants_spare(part, limits):
             ended = self._make_room(limits)
             if ended is None:
@@ -144,10 +145,17 @@ class IdleAgents:
                 self.start_spares(runner, limits, order, part)
         with self._lock:
             postponed, self._postponed = self._postponed, set()
-        for part in postponed:
-            before, order = self._samples[part]
-            if part == before.compute_spare_key(order):  # else another program would start now
-                self.start_spares(before, limits, order, part)
+        for part in postponed & self._samples.keys():
+            self._closing.submit(self._retry_spare, part, limits)
+
+    def _retry_spare(self, part: str, limits: WarmLimits) -> None:
+        runner, order = self._samples[part]
+        if part == runner.compute_spare_key(order):  # else another program would start now
+            self.start_spares(runner, limits, order, part)
+
+    def _is_wanted(self, part: str, limits: WarmLimits) -> bool:
+        with self._lock:
+            return bool(self._demand.count_wanted(part, limits, time.monotonic()))
 
     def _wants_spare(self, part: str, limits: WarmLimits) -> bool:
         with self._lock:
@@ -234,8 +242,9 @@ class IdleAgents:
     def pop_ended_sessions(self) -> set[tuple[str, str]]:
         """Return the sessions whose idle process has ended since the last call without being replaced."""
         with self._lock:
-            ended, self._ended = self._ended - self._idle.keys(), set()
-        return {session for session in ended if session[0]}
+            ended = self._ended.copy()
+            self._ended -= ended  # others may add to it meanwhile
+            return {session for session in ended - self._idle.keys() if session[0]}
 
     def end_agent(self, session: tuple[str, str]) -> None:
         """End the idle process of a session in the background, because another worker continues the conversation."""
