@@ -51,13 +51,17 @@ class ObserverFeed:
     async def poll(self) -> None:
         """Pass the turns that have finished since the last poll to each observer."""
         for name, observer in self._observers.items():
-            turns = FinishedTurns(self._store, f"observer:{name}")
+            turns, role = FinishedTurns(self._store, f"observer:{name}"), self._roles[name]
             await turns.start_reading()
-            while await self._roles[name].acquire_role() and (batch := await turns.next_batch(_BATCH)):
+            while await role.acquire_role() and (batch := await turns.next_batch(_BATCH)):
                 for turn_id in batch.turn_ids:
+                    if not await role.acquire_role():  # an observer may be slow
+                        return
                     with suppress(TurnNotFound):  # the turn's retention has ended
                         turn = await self._reader.read_turn(turn_id)
                         await asyncio.to_thread(observer.observe, turn, await self._reader.read_events(turn_id))
+                if not await role.acquire_role():
+                    return
                 await turns.confirm_batch(batch)
 
     async def leave(self) -> None:

@@ -20,7 +20,7 @@ after(function()
     return fill_up()
   end
   -- The turn started before and its message was lost: it occupies no slot meanwhile.
-  redis.call('ZREM', AT_WORK, plain(turn.owner or '') .. '|' .. ID)
+  leave_place(ID, turn.owner or '')
   redis.call('ZREM', LET_GO, ID)
   start(ID, { place = turn.place, owner = turn.owner or '', weight = math.max(1, number('weight')),
     priority = priority, most = number('most'),

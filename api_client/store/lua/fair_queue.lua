@@ -93,11 +93,13 @@ local function time_of(place)
   return math.max(-tonumber(clock or '0'), time >= AWAY and time - AWAY or time), own and time < AWAY
 end
 
--- Return what an entry says, or nil.
+-- Return what an entry says, or nil, also if it cannot be read.
 local function read_entry(entry)
   local at, id, said, message = string.match(entry or '', '^([^|]*|[^|]*|[^|]*|([^|]*))|([^\n]*)\n(.*)$')
-  local place = at and cjson.decode(said)
-  if place then place.at, place.id, place.message = at, id, message end
+  local is_read, place = pcall(cjson.decode, said or '')
+  if not is_read or type(place) ~= 'table' or not (place.who and place.owner and place.priority) then return nil end
+  if type(place.weight) ~= 'number' or type(place.most) ~= 'number' then return nil end
+  place.at, place.id, place.message = at, id, message
   return place
 end
 -- Return the entry of the turn that waits at this place, or nil, also if the queue is broken.
@@ -220,6 +222,7 @@ local function release_one(without_message)
   local place = read_entry(first)
   if not place then
     redis.call('ZREM', WAITING, first)
+    look().waiting = nil
     return nil
   end
   place.is_pushed = QUEUED == 1 and place.message ~= ''

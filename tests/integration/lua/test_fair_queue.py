@@ -264,6 +264,25 @@ async def test_a_broken_line_costs_no_turn(line: Line) -> None:
     assert line.taken() == turn_id
 
 
+@pytest.mark.parametrize("entry", ["", "|{broken\nm", "|5\nm", "|{}\nm", '|{"who":"x"}\nm'])
+async def test_an_entry_that_cannot_be_read_holds_nobody_up(line: Line, entry: str) -> None:
+    await line.submit("a", AHEAD + 3)
+    await line.submit("b", 3)
+    line.store.zadd(line.keys.waiting, {f"interactive|a|000|turn-x{entry}": 0})
+    assert [line.next() for _ in range(AHEAD + 6)].count("") == 0
+
+
+async def test_a_cancelled_turn_whose_message_was_lost_lets_its_owners_background_turn_go(line: Line) -> None:
+    lost, waiting = *await line.submit("b", at_once=1), *await line.submit("b", at_once=1, priority="background")
+    assert line.taken() == lost
+    await line.submit("o", AHEAD)
+    assert line.ledger.queue_turn(lost, "s-0", FIRST) == "lined_up"
+    await line.client.canceller.cancel(lost)
+    taken = [line.taken() for _ in range(AHEAD)]
+    line.ledger.release_turns()
+    assert waiting in [*taken, line.taken()]
+
+
 @pytest.mark.parametrize("owners", [10, 10_000])
 async def test_a_claim_costs_the_same_with_many_owners(line: Line, owners: int) -> None:
     """What the store does for one: commands inside of it; each is at worst logarithmic."""
