@@ -56,8 +56,6 @@ LOOK_AT_MOST, _BATCH = 20_000, 1000
 _OVERDUE_SECONDS = 15.0
 #: Seconds for which ``read_faults`` reuses its result, and how many turns it looks at.
 _FRESH_SECONDS, _FIRST = 2.0, 1000
-#: Seconds for which the number of unfinished turns stays valid, if it is far from the limit.
-_COUNT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +241,6 @@ class Workers:
     def __init__(self, store: Store, prober: Prober, monitors: Sequence[Monitor] = ()) -> None:
         self._store, self._prober, self._monitors = store, prober, monitors
         self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
-        self._unfinished = (float("-inf"), 0)
 
     async def read_state(self, at_most: int = LOOK_AT_MOST) -> InstallationState:
         """Read the current state of the installation, with the ``at_most`` unfinished turns that are due first."""
@@ -292,18 +289,10 @@ class Workers:
         stored = await self._store.await_reply(self._store.redis.hgetall(keys.workers))
         return parse_reports(stored, await self._store.await_reply(self._store.redis.pubsub_channels(keys.alive("*"))))
 
-    async def is_queue_full(self, more: int = 1) -> bool:
-        """Return True if too many turns have not ended, suspended turns included, for ``more`` new ones.
-
-        Below half of the limit, the number of the store may be a second old.
-        """
-        most, (at, count) = self._store.settings.max_unfinished, self._unfinished
-        if not most:
-            return False
-        if 2 * count >= most or time.monotonic() - at > _COUNT_SECONDS:
-            at, count = time.monotonic(), int(await self._store.send_command("ZCARD", self._store.keys.due))
-        self._unfinished = (at, count + more)
-        return count >= most
+    async def is_queue_full(self) -> bool:
+        """Return True if as many turns as allowed have not ended, suspended turns included."""
+        most = self._store.settings.max_unfinished
+        return bool(most) and int(await self._store.send_command("ZCARD", self._store.keys.due)) >= most
 
     async def order_worker(self, name: str, order: WorkerOrder) -> str:
         """Store an operator's order, to be read at the worker's next heartbeat. Return the worker's full name.

@@ -83,7 +83,7 @@ async def require_room(
     ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After. Raises also
     ``StoreUnavailable``.
     """
-    if await relay.client.workers.is_queue_full(count):
+    if await relay.client.workers.is_queue_full():
         headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
         raise ApiError(429, error_sentence("queue_full", locale), code="queue_full", headers=headers)
     limits = caller.limits
