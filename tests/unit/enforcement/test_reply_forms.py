@@ -564,6 +564,8 @@ def test_a_part_may_show_a_frame_in_a_code_block() -> None:
     [
         '```json\n{"kind": "frame", "seq": 1}\n```',
         "```\n[1, 2]\n```",
+        "functions.php holds the hook of the theme.",
+        "functions.php (in the theme) holds the hook.",
         "Tool calls: the agent may read files.",
         "Action: Anna writes the runbook.",
         "Alles andere bleibt in Python.",
@@ -604,6 +606,10 @@ def test_a_closing_remark_in_mark_up_is_not_put_in(remark: str) -> None:
     "call",
     [
         'functions.write({"path": "a.md"})',
+        'functions.write ({"path": "a.md"})',
+        'functions.write:0 {"path": "a.md"}',
+        'functions.write\n{"path": "a.md"}',
+        'to=functions.write code {"path": "a.md"}',
         "*** Update File: a.md\n@@\n+x",
         "--- a/a.md\n+++ b/a.md\n@@ -1 +1 @@",
         "<action>write</action>",

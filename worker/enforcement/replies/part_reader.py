@@ -45,7 +45,8 @@ _TOOL_CALL = re.compile(
     r"^</?(?:\w+:)?(?:[a-z]+_\w+|tools?|action|invoke|function|parameter|observation|bash|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
     r"|^<[|｜][^<>\n]{1,60}[|｜]>|^\[TOOL_CALLS\]|^[⏺●]?\s?\w{1,20}\([^()\n]{0,200}\)\n\s+⎿|^✿\w+✿|^`{3,}tool_"
     r"|^Action(?: Input:|: ?[\w.]{1,60}[ \t]*$)|^\**Tool (?:call|result|use|output|input|name):|^Bash\("
-    r"|^(?:to=)?functions\.\w|^\*\*\* (?:Begin Patch|(?:Add|Update|Delete) File)|^--- \S+\n\+\+\+ "
+    r"|^to=functions\.\w|^functions\.[\w.-]+(?::\d+)?(?:\(|\s*(?:\(\s*)?\{|<\|)"
+    r"|^\*\*\* (?:Begin Patch|(?:Add|Update|Delete) File)|^--- \S+\n\+\+\+ "
     r"|^\{\"(?:name|type)\": ?\"\w+\",[^\n]{0,4000}\"(?:arguments|parameters|input)\": ?\{",
     re.MULTILINE,
 )
