@@ -60,6 +60,27 @@ Der Rest bleibt unverändert.
 Der Rest bleibt, wie er war.
 Alles andere bleibt gleich.
 The rest is unchanged, as before.
+The rest is omitted for brevity.
+The rest of the section is omitted for brevity.
+The rest is unchanged as in the first answer.
+The rest is omitted here.
+Text omitted due to length.
+Content truncated for brevity.
+The content is unchanged from v1.
+The section is unchanged since v2.
+All other sections unchanged from above.
+Der Rest wie oben beschrieben.
+Der Rest bleibt wie oben beschrieben.
+Der Rest bleibt so, wie er ist.
+Der Rest bleibt genau so.
+Der Rest bleibt unangetastet.
+Der Rest ist aus Platzgründen gekürzt.
+Der Rest ist gekürzt worden.
+Der Rest ist ausgelassen, der Kürze halber.
+Alles andere wie bisher geregelt.
+Alles andere bleibt unverändert bestehen.
+Der Inhalt bleibt unverändert erhalten.
+Der Abschnitt bleibt so bestehen.
 T.B.D.
 tbd...
 **TBD:** decision
@@ -467,6 +488,15 @@ Alles andere bleibt in Python.
 Der Rest bleibt bei 60 Sekunden.
 The content is truncated at 4 kB.
 The rest is omitted from the log.
+The rest is omitted by the parser.
+The rest is omitted for anonymous users.
+The text is unchanged, but truncated at 4 kB.
+The text is truncated due to a limit of the index.
+The content is unchanged since the last deployment.
+Der Text wird gekürzt auf 200 Zeichen.
+Der Inhalt wird gekürzt gespeichert.
+Der Rest bleibt so lange im Cache.
+Der Inhalt bleibt bestehen, bis der Nutzer ihn löscht.
 """.strip().split("\n")
 
 

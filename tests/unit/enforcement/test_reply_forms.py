@@ -564,6 +564,12 @@ def test_a_part_may_show_a_frame_in_a_code_block() -> None:
     [
         '```json\n{"kind": "frame", "seq": 1}\n```',
         "```\n[1, 2]\n```",
+        "```json\n[]\n```",
+        '```json\n{"name": "cache", "type": "module", "tool": "ruff", "action": "fix"}\n```',
+        '```json\n{"name": "cache",\n```',
+        f'{TEXT}\n\n```json\n{{"tool": "write", "args": {{}}}}\n```',
+        "functions.php holds the hook of the theme.",
+        "functions.php (in the theme) holds the hook.",
         "Tool calls: the agent may read files.",
         "Action: Anna writes the runbook.",
         "Alles andere bleibt in Python.",
@@ -604,6 +610,10 @@ def test_a_closing_remark_in_mark_up_is_not_put_in(remark: str) -> None:
     "call",
     [
         'functions.write({"path": "a.md"})',
+        'functions.write ({"path": "a.md"})',
+        'functions.write:0 {"path": "a.md"}',
+        'functions.write\n{"path": "a.md"}',
+        'to=functions.write code {"path": "a.md"}',
         "*** Update File: a.md\n@@\n+x",
         "--- a/a.md\n+++ b/a.md\n@@ -1 +1 @@",
         "<action>write</action>",
@@ -611,6 +621,27 @@ def test_a_closing_remark_in_mark_up_is_not_put_in(remark: str) -> None:
 )
 def test_a_tool_call_below_the_heading_is_no_section(call: str) -> None:
     assert repair_notes(f"FRAME\n## Decision\n\n{call}\n</part>").answer == NOTES
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '{\n  "name": "write",\n  "arguments": {"path": "a.md"}\n}',
+        '{\n  "name": "write",\n  "parameters": {"path": "a.md"}\n}',
+        '[{"type": "tool_use", "id": "1", "name": "write", "input": {}}]',
+        '{"type": "tool_use", "id": "1"}',
+        '{"tool": "write", "args": {"path": "a.md"}}',
+        '{"tool": "write", "input": "a.md"}',
+        '{"action": "final_answer", "action_input": "Done."}',
+        '{"tool_calls": [{"id": "1"}]}',
+        '{"role": "assistant", "function_call": {"name": "write"}}',
+        '{"id": "1", "type": "function", "function": {"name": "write", "arguments": "{}"}}',
+        '{"tool": "read", "args": {}}\n{"tool": "write", "args": {}}',
+    ],
+)
+def test_a_code_block_with_a_tool_call_as_json_is_no_section(call: str) -> None:
+    for block in (f"```json\n{call}\n```", f"~~~\n{call}\n~~~", f"```json\n[1]\n```\n\n```json\n{call}\n```"):
+        assert repair_notes(f"FRAME\n## Decision\n\n{block}\n</part>").answer == NOTES
 
 
 NYGARD = """# 12. Limits at the edge

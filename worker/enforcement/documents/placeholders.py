@@ -13,13 +13,13 @@ from api_client.contract.word_tables import load_word_table
 _WORDS = load_word_table(__file__)
 
 
-def _whole_line(patterns: Iterable[str]) -> re.Pattern[str]:
+def _join_patterns(patterns: Iterable[str]) -> str:
     known = re.compile(r"\{([a-z]+)\}")
     filled = (known.sub(lambda name: _WORDS["words"][name[1]], pattern) for pattern in patterns)
-    return re.compile("|".join(f"(?:{pattern})" for pattern in filled), re.IGNORECASE)
+    return "|".join(f"(?:{pattern})" for pattern in filled)
 
 
-_LINE, _STATE = _whole_line(_WORDS["lines"]), _whole_line(_WORDS["states"])
+_LINE, _STATE = (re.compile(_join_patterns(_WORDS[key]), re.IGNORECASE) for key in ("lines", "states"))
 #: "TODO", "TODO: describe it", "TODO(anna): later", "TBD (later)", "TODO write this".
 _MARK = re.compile(
     rf"(?:{'|'.join(_WORDS['marks'])})(?:\s?\([^()]*\)?)?(?:\s*[:.–—-](?:\s.*)?|\s(?:{'|'.join(_WORDS['notes'])})\b.*)?",
@@ -32,12 +32,12 @@ _OMISSION = re.compile(
     r".{0,60}(?:[)\]}\u2026*_]|\.{3}|-->)[ \t\r]{0,8}$",
     re.IGNORECASE,
 )
-#: "The rest stays as above", bare or marked.
+#: "The rest stays as above", "The rest is omitted for brevity", bare or marked.
 _REST = re.compile(
     r"(?:der |die |das |the )?"
     r"(?:rest|inhalt|content|text|section|abschnitt|all(?:e|es)? (?:andere|übrige|other|else)\w*)\b.{0,60}"
-    rf"(?:{_LEFT_OUT}(?:\W{{1,3}}(?:as|wie|so|seit)\b.{{0,15}})?"
-    r"|\bbleibt(?: so| gleich| stehen| erhalten|,? wie .{1,12})?)$",
+    rf"(?:{_LEFT_OUT}(?:\W{{1,3}}(?:{_join_patterns(_WORDS['after_left_out'])})){{0,2}}"
+    rf"|\bbleibt(?:,? (?:{_join_patterns(_WORDS['after_bleibt'])}))?)$",
     re.IGNORECASE,
 )
 #: A field of a template: "[Insert decision here]", "<your decision>", "{{ decision }}", "%DECISION%".

@@ -5,6 +5,7 @@ A reply without tags may be one part or the whole answer.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -45,11 +46,20 @@ _TOOL_CALL = re.compile(
     r"^</?(?:\w+:)?(?:[a-z]+_\w+|tools?|action|invoke|function|parameter|observation|bash|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
     r"|^<[|｜][^<>\n]{1,60}[|｜]>|^\[TOOL_CALLS\]|^[⏺●]?\s?\w{1,20}\([^()\n]{0,200}\)\n\s+⎿|^✿\w+✿|^`{3,}tool_"
     r"|^Action(?: Input:|: ?[\w.]{1,60}[ \t]*$)|^\**Tool (?:call|result|use|output|input|name):|^Bash\("
-    r"|^(?:to=)?functions\.\w|^\*\*\* (?:Begin Patch|(?:Add|Update|Delete) File)|^--- \S+\n\+\+\+ "
+    r"|^to=functions\.\w|^functions\.[\w.-]+(?::\d+)?(?:\(|\s*(?:\(\s*)?\{|<\|)"
+    r"|^\*\*\* (?:Begin Patch|(?:Add|Update|Delete) File)|^--- \S+\n\+\+\+ "
     r"|^\{\"(?:name|type)\": ?\"\w+\",[^\n]{0,4000}\"(?:arguments|parameters|input)\": ?\{",
     re.MULTILINE,
 )
-_CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+#: Each set of keys marks a JSON object as a tool call.
+_CALL_KEYS = (
+    *({"name", arguments} for arguments in ("arguments", "parameters", "input")),
+    *({"tool", arguments} for arguments in ("args", "input")),
+    {"action", "action_input"},
+    {"tool_calls"},
+    {"function_call"},
+)
+_CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 #: A last paragraph that may be a remark to the reader: short prose in which a person speaks, or about the reply.
 _MAX_REMARK = 200
 _SPEAKS = re.compile(
@@ -217,7 +227,10 @@ class _PartReader:
         prose = _CODE.sub("", body)
         if not has_content(body) or omits_text(body) or is_refusal(body) or is_json(prose):
             return ""
-        if _TOOL_CALL.search(prose if has_content(prose) else body):
+        only_code = not has_content(prose)
+        if _TOOL_CALL.search(body if only_code else prose):
+            return ""
+        if only_code and any(_is_json_tool_call(code[2]) for code in _CODE.finditer(body)):
             return ""
         if any(len(line) > _ECHO and line.strip("> *") in self.feedback for line in prose.split("\n")):
             return ""
@@ -230,6 +243,23 @@ class _PartReader:
         required = find_required_section(heading.title) is not None and bool(parse_document(self.answer).adrs)
         known = key != name and (required or key in self.known)
         return heading.level <= min(level, 2) or (known and heading.level <= max(level, 2))
+
+
+def _is_json_tool_call(code: str) -> bool:
+    """Return True if the first JSON value in the code is a tool call, or an array that begins with one."""
+    try:
+        value, _ = json.JSONDecoder().raw_decode(code.lstrip())
+    except (ValueError, RecursionError):
+        return False
+    call = value[0] if isinstance(value, list) and value else value
+    if not isinstance(call, dict):
+        return False
+    function = call.get("function")
+    return (
+        call.get("type") == "tool_use"
+        or (isinstance(function, dict) and "arguments" in function)
+        or any(keys <= call.keys() for keys in _CALL_KEYS)
+    )
 
 
 def may_end_in_remark(text: str, answer: str) -> bool:
