@@ -110,7 +110,7 @@ class ToolGrants:
         for each in dict.fromkeys((owner, "")):
             if grant := await self._read_grant(server, each):
                 return grant, each
-        raise GrantEnded
+        raise GrantEnded(f"nobody has signed in to {server.name}")
 
     async def renew_grant(self, server: SignInServer, owner: str, used: ToolGrant) -> ToolGrant:
         """Return a grant with another token than the used one, which the server refused or which has ended.
@@ -144,7 +144,7 @@ class ToolGrants:
             try:
                 grant = await self._read_grant(server, owner)
                 if grant is None:
-                    raise GrantEnded
+                    raise GrantEnded(f"nobody is signed in to {server.name} any more")
                 if grant.access_token != used.access_token:
                     return grant
                 if mine and (renewed := await self._ask_issuer(server, secret_id, grant)):
@@ -175,7 +175,7 @@ class ToolGrants:
             if refused.oauth_error not in ended:
                 raise
             await self._replace_grant(secret_id, grant, None)
-            raise GrantEnded from refused
+            raise GrantEnded(str(refused)) from refused
         renewed = replace(read_tokens(answer, grant), client_secret=secret)
         return renewed if await self._replace_grant(secret_id, grant, renewed) else None
 
