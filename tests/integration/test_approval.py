@@ -154,8 +154,8 @@ async def chat(settings: Settings, turn: Turn, mode: StreamMode = StreamMode.VAL
         }
         page = make_page_reply(Reply(turn_id=turn.turn_id, owner=turn.request.owner, **asked), mode)
         turn_seen = SubmittedTurn(turn.turn_id, last_seen=turn.seq)
-        frames = [each async for each in stream_reply(app.state.relay, page, turn_seen)]
-    return Reader().read(json.loads(frame[6:]) for frame in frames if frame.startswith(b"data: {"))
+        sent = b"".join([each async for each in stream_reply(app.state.relay, page, turn_seen)])
+    return Reader().read(json.loads(frame[6:]) for frame in sent.split(b"\n\n") if frame.startswith(b"data: {"))
 
 
 async def link_in_chat(settings: Settings, turn: Turn) -> str:

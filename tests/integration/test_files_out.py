@@ -346,7 +346,7 @@ async def test_the_links_are_below_the_answer_on_every_kind_of_page(
             each
             async for each in stream_reply(app.state.relay, make_page_reply(reply, mode), SubmittedTurn(turn.turn_id))
         ]
-    sent = [json.loads(frame[6:]) for frame in frames if frame.startswith(b"data: {")]
+    sent = [json.loads(frame[6:]) for frame in b"".join(frames).split(b"\n\n") if frame.startswith(b"data: {")]
     page = Reader().read(sent)
     said = GOOD.partition("\n\n<!--")[0]
     assert page.text.startswith(said), "the draft was taken back"

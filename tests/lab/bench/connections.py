@@ -5,6 +5,7 @@ For store and broker on one server, and on two: idle, and the most while turns r
 
 import argparse
 import asyncio
+import contextlib
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,8 +30,11 @@ _TURNS, _SLOTS = 200, 16
 
 def ports_of(pid: int, server: int) -> set[int]:
     """The local ports of a process's TCP connections to a port of this machine."""
-    links = (each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink())
-    inodes = {str(link)[8:-1] for link in links if str(link).startswith("socket:[")}
+    links = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            links.append(str(each.readlink()))
+    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
     found = set()
     for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, *_, inode = line.split()[:10]
