@@ -52,6 +52,7 @@ class Case:
     file: Path
     turn_id: str = ""
     yes: int = 0
+    last_is_yes: bool = False
     answered: set[float] = field(default_factory=set)
 
     @property
@@ -140,7 +141,8 @@ class People:
         decided = (await patiently(self._client, case.turn_id)).decision
         if decided and decided.at >= event.at:
             case.answered.add(event.at)
-            case.yes += decided.kind == "approve" and decided.by == LINK_HOLDER
+            case.last_is_yes = decided.kind == "approve" and decided.by == LINK_HOLDER
+            case.yes += case.last_is_yes
             self._answers += 1
             if self._answers >= self._next:
                 self._next += _EVERY
@@ -228,7 +230,8 @@ async def test_no_question_is_lost_and_no_call_runs_twice_or_unasked(stage: Stag
     print(json.dumps(counted | {"http": people.seen, "killed": people.killed, "asked again": again}))
     assert set(outcomes) == {Outcome.PASSED}
     for case in cases:
-        assert case.ran == bool(case.yes), f"{case}: it ran {case.ran} times"
+        # A run that is killed before its call asks again, and the answer may be another one.
+        assert case.last_is_yes <= case.ran <= bool(case.yes), f"{case}: it ran {case.ran} times"
     assert all(case.yes for case in by_way["yes"]), "no yes is lost"
     assert not any(case.yes for case in [*by_way["no"], *by_way["expired"]])
     assert all(turns[case.number].decision.timed_out for case in by_way["expired"])
