@@ -3,11 +3,20 @@
 import json
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
+import redis
 
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from api_client.store.connection import SingleConnection
+from api_client.turns.record.ledger import Ledger
 from tests.installation import Installation
+from tests.integration.lua.by_hand import FIRST, PASSED, request
 from tests.support import wait_for
+from worker import observers
 
 #: Counts words by turn in a file. Where ``kill`` lies there, the process dies as it has events, and has noted nothing.
 WORDS = """
@@ -54,3 +63,33 @@ async def test_an_observer_misses_no_turn_though_its_worker_is_killed_as_it_read
     wait_for(lambda: all((counted / turn.turn_id).exists() for turn in turns))
     assert {json.loads((counted / turn.turn_id).read_text()) for turn in (first, *turns)} == {7}
     assert worker.process.poll() is None, "the supervisor started the killed process anew"
+
+
+@pytest.mark.parametrize("lost_at", [1, 3])
+async def test_a_process_that_loses_its_role_while_it_observes_leaves_the_rest_to_the_next(
+    lost_at: int, client: TurnsClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    store = redis.Redis.from_url(settings.redis_url)
+
+    def observe(turn: Turn, _: object) -> None:
+        seen.append(turn.turn_id)
+        for role in store.scan_iter("*observing:slow"):
+            store.set(role, "another process") if len(seen) == lost_at else None
+
+    monkeypatch.setattr(observers, "_load_observers", lambda: {"slow": SimpleNamespace(observe=observe)})
+    ledger, feed = Ledger(settings, "w"), observers.ObserverFeed(settings, SingleConnection(settings))
+    await ledger.release_turns()
+    await feed.poll()
+    turns = [await client.submitter.submit(request(session_id=f"s{number}")) for number in range(3)]
+    for number, turn_id in enumerate(turns):
+        claim = await ledger.claim_turn(turn_id, f"s{number}", FIRST)
+        await ledger.commit_transition(claim, PASSED)
+    await feed.poll()
+    assert seen == turns[:lost_at]
+    for role in store.scan_iter("*observing:slow"):
+        store.delete(role)
+    await feed.poll()
+    assert seen == [*turns[:lost_at], *turns], "they come again: their batch was not confirmed"
+    await ledger.close()
+    store.close()

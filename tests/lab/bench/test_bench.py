@@ -145,7 +145,7 @@ def test_a_step_that_a_worker_takes_after_the_next_submit_belongs_to_the_turn_be
 @pytest.mark.parametrize("process", ["stamp_engine", "stamp_client"])
 def test_every_step_that_is_stamped_exists(process: str) -> None:
     command = [sys.executable, "-c", f"from tests.lab.bench import stamps; stamps.{process}()"]
-    subprocess.run(command, check=True, timeout=60)
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
 def test_the_plots_of_the_docs_are_those_of_the_measured_figures() -> None:
