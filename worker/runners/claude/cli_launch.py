@@ -19,7 +19,7 @@ from worker.runners.base import Order
 from worker.runners.claude import hooks
 from worker.runners.claude.answer_text import clean_text
 from worker.runners.claude.claude_models import allowed_models
-from worker.runners.claude.cli_sessions import _SETTINGS, ASKED, QUESTION, TOOL_ORDERS, BaseSession
+from worker.runners.claude.cli_sessions import _SETTINGS, ASKED, QUESTION, TOOL_ORDERS, USER_SETTINGS, BaseSession
 from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT
 from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.guidance import link_skills, readable_paths
@@ -155,6 +155,7 @@ def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
             "question": str(home / QUESTION)
         }
         (home / TOOL_ORDERS).write_text(json.dumps(content), encoding="utf-8")
+    (home / USER_SETTINGS).write_text("{}", encoding="utf-8")
     path = home / _SETTINGS
     path.write_text(build_settings(order, home, settings), encoding="utf-8")
     return path
@@ -234,6 +235,7 @@ def sandbox_binds(
     found += [
         SandboxMount(home, writable=True),
         SandboxMount(settings_file),
+        SandboxMount(home / USER_SETTINGS),
         *tools,
         SandboxMount(order.directory / "marks", writable=True),
     ]

@@ -17,6 +17,8 @@ from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT, read_transcript
 #: Files in a run's HOME: input of the tool hook, sign of a deferred call, and the session that ended with a question.
 TOOL_ORDERS, QUESTION, ASKED = "helix-tools.json", "helix-question", "asked.jsonl"
 _ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
+#: The user's own settings, below HOME; only a spare process gets any, with the rights of its session.
+USER_SETTINGS = Path(".claude/settings.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from worker.runners.base import Order
 from worker.runners.claude import cli_sessions
 from worker.runners.claude.claude_models import model_prices
 from worker.runners.claude.cli_launch import build_settings, readable_files, write_instructions
-from worker.runners.claude.cli_sessions import BaseSession
+from worker.runners.claude.cli_sessions import USER_SETTINGS, BaseSession
 from worker.runners.claude.exchange import ProcessFiles
 from worker.runners.claude.warm_agent import (
     _LOOK_SECONDS,
@@ -226,11 +226,11 @@ class ClaudeSpare(ClaudeAgent):
 
     def _request_claim(self, inner: Order, home: Path) -> bool:
         rights = json.loads(build_settings(inner, home, self._settings))["permissions"]
-        waiting = json.loads(build_settings(self._own, self._files.home_folder, self._settings))["permissions"]
-        rights["deny"] += waiting["deny"]  # under its old name
+        # The CLI reads this file at the claim, which is 10 ms shorter than with the request apply_flag_settings.
+        (home / USER_SETTINGS).write_text(json.dumps({"permissions": rights}), encoding="utf-8")
         asked = {
-            _RULES: {"subtype": "apply_flag_settings", "settings": {"permissions": rights}},
             _CLAIM: {"subtype": "claim_session", "cwd": str(inner.directory)},
+            _RULES: {"subtype": "list_permission_rules"},
         }
         packet = b"".join(
             json.dumps({"type": "control_request", "request_id": name, "request": request}).encode() + b"\n"
@@ -239,9 +239,10 @@ class ClaudeSpare(ClaudeAgent):
         if not self._process.write_input(packet, _TO_CLAIM):
             return False
         answers = self._read_answers()
-        said = answers.get(_CLAIM, {}).get("response") or {}
-        agreed = all(answers.get(name, {}).get("subtype") == "success" for name in asked)
-        return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
+        said = answers[_CLAIM]["response"]
+        in_force = {(rule["behavior"], rule["rule"]) for rule in answers[_RULES]["response"]["state"]["rules"]}
+        wanted = {(kind, rule) for kind in ("allow", "deny") for rule in rights[kind]}
+        return wanted <= in_force and (said["status"], said["session_id"]) == ("ok", self._files.agent)
 
     def _read_answers(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
