@@ -217,12 +217,14 @@ def test_a_spare_that_is_killed_within_its_first_message_is_an_incomplete_run(sp
     assert (ran.verdict, ran.evidence["start"]) == ("incomplete", "spare")
 
 
-#: Versions of the CLI that do not know a spare, know it and refuse, or take another session than they were given.
+#: Versions of the CLI that do not know a spare, know it and refuse, take another session than they were given, or take
+#: it without its rights.
 OTHERS = {
     "knows no spares": '[[ " $* " == *" --await-claim "* ]] && exit 1; exec "$CLI" "$@"',
     "starts at once": 'exec "$CLI" "${@/--await-claim/--verbose}"',
     "has another session": '[[ " $* " == *" --await-claim "* ]] && set -- "$@" --session-id '
     '6f1b8f0e-5a0c-4f5e-9d0a-0d6a2c1e8b34; exec "$CLI" "$@"',
+    "reads no rights": '[[ " $* " == *" --await-claim "* ]] && set -- "${@/#user/local}"; exec "$CLI" "$@"',
 }
 
 
