@@ -131,9 +131,8 @@ async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder
     await saving
     tell(f"all turns are sent; waiting for {load.waiting} clients")
     recorder.write("phase", name="quiet")
-    until = time.monotonic() + QUIET_SECONDS
     left = await load.finish(QUIET_SECONDS)
-    await _settle(stage, until)
+    await _settle(stage, time.monotonic() + QUIET_SECONDS)
     recorder.write("phase", name="final reads", clients_left=left)
     sampling.cancel()
     with contextlib.suppress(asyncio.CancelledError):

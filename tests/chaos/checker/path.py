@@ -173,16 +173,18 @@ def no_overlap(facts: Facts) -> Iterator[Problem]:
     """7, in real time: two agents of one turn never run at once for longer than the time a kill may take."""
     grace = facts.setting("kill_grace_seconds", 5.0) + 1.0
     spans: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
-    seen: dict[tuple[str, int], list[float]] = defaultdict(list)
+    seen: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)  # between which times it ran
     for line in facts.by["execution"]:
-        seen[line["turn"], line["delivery"]].append(line["t"] / 1e9)
+        seen[line["turn"], line["delivery"]].append((line["t"] / 1e9, line["t"] / 1e9))
     for line in facts.by["alive"]:
+        noted = line["t"] / 1e9
+        looked = noted - (line["wall"] - line["looked"]) if "looked" in line else noted
         for mark in line["marks"]:
             turn_id, delivery = mark.partition(".")[0], mark.rpartition(".")[2]
             if delivery.isdecimal() and (turn_id, int(delivery)) in seen:  # else another installation's
-                seen[turn_id, int(delivery)].append(line["t"] / 1e9)
+                seen[turn_id, int(delivery)].append((looked, noted))
     for (turn_id, number), times in seen.items():
-        spans[turn_id].append((min(times), max(times), number))
+        spans[turn_id].append((min(noted for _, noted in times), max(looked for looked, _ in times), number))
     for turn_id, runs in spans.items():
         for (_, end, first), (start, _, second) in pairwise(sorted(runs)):
             if end - start > grace:

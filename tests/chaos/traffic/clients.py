@@ -61,10 +61,10 @@ class Clients:
             self.recorder.write("client", "info", error=repr(error)[:300])
 
     async def finish(self, seconds: float) -> int:
-        """Wait for all users; after ``seconds`` the rest are sent home. Returns how many."""
-        until = time.monotonic() + seconds
-        while self.tasks and time.monotonic() < until:
-            await asyncio.wait(self.tasks, timeout=until - time.monotonic())
+        """Wait for all users; when none has ended for ``seconds``, the rest are sent home. Returns how many."""
+        ended = True
+        while self.tasks and ended:
+            ended, _ = await asyncio.wait(self.tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         left = len(self.tasks)
         for task in self.tasks:
             task.cancel()

@@ -44,7 +44,7 @@ class Load:
             self._clients.begin(self._phases.carry(session) if session.phases else self._talk(session))
 
     async def finish(self, seconds: float) -> int:
-        """Wait for all users; after ``seconds`` the rest are sent home. Returns how many."""
+        """Wait for all users; when none has ended for ``seconds``, the rest are sent home. Returns how many."""
         return await self._clients.finish(seconds)
 
     async def _talk(self, session: PlannedSession) -> None:
