@@ -57,6 +57,15 @@ def test_a_look_that_began_before_a_turn_was_suspended_accuses_no_agent_of_it() 
     assert judge(history.made()).problems == []
 
 
+def test_a_look_that_began_before_the_next_agent_started_accuses_no_two_of_running_at_once() -> None:
+    history = History()
+    BAD[7, "agents_overlap"]["two agents of one turn at once"](history)
+    seen = next(line for line in history.lines if line["f"] == "alive" and line["t"] == int(14e9))
+    assert [problem.figure for problem in judge(history.made()).problems] == ["agents_overlap"]
+    seen["looked"] = seen["wall"] - 13.0
+    assert judge(history.made()).problems == []
+
+
 def test_a_verdict_that_was_lost_need_not_be_what_is_judged_when_the_verifier_is_killed_in_the_repeat() -> None:
     history = History()
     lose_verification(history, PHASE, "attempt.rejected")
