@@ -252,7 +252,7 @@ def _merge_parts(
     answer: str, errors: Sequence[ValidationIssue], reply: str, request: RetryRequest, feedback: str
 ) -> MergedAnswer:
     splice = _AnswerBuilder(answer)
-    found = extract_parts(reply, request.parts, answer, feedback) if request.parts else {}
+    found = extract_parts(reply, request.parts, answer, feedback)
     named = _named_files(answer, errors)
     for part in sorted(found, key=_insertion_order):
         text, now = found[part], splice.answer
