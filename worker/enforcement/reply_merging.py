@@ -169,7 +169,10 @@ def _find_title(text: str) -> str:
 
 
 def _keeps_words(answer: str, parts: Sequence[str], reply: str) -> bool:
-    words = set(_WORD.findall(strip_marker(_text_outside(answer, parts)).casefold()))
+    outside = strip_marker(_text_outside(answer, parts)).strip()
+    if f"\n{outside}\n" in f"\n{reply}\n":
+        return True
+    words = set(_WORD.findall(outside.casefold()))
     return len(words & set(_WORD.findall(reply.casefold()))) >= _KEPT_WORDS * len(words)
 
 
@@ -252,7 +255,7 @@ def _merge_parts(
     answer: str, errors: Sequence[ValidationIssue], reply: str, request: RetryRequest, feedback: str
 ) -> MergedAnswer:
     splice = _AnswerBuilder(answer)
-    found = extract_parts(reply, request.parts, answer, feedback) if request.parts else {}
+    found = extract_parts(reply, request.parts, answer, feedback)
     named = _named_files(answer, errors)
     for part in sorted(found, key=_insertion_order):
         text, now = found[part], splice.answer

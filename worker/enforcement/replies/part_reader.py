@@ -105,8 +105,11 @@ def read_step_name(reply: str) -> str | None:
 def extract_parts(reply: str, part_names: Sequence[str], earlier_answer: str, prompt: str = "") -> dict[str, str]:
     """Return the requested parts (sections, for example) that an agent's reply contains, as a dict from name to text.
 
-    ``part_names`` are the parts that ``prompt`` asks for, because ``earlier_answer`` lacks them.
+    ``part_names`` are the parts that ``prompt`` asks for, because ``earlier_answer`` lacks them. The step marker is not
+    extracted; see ``read_step_name``.
     """
+    if set(part_names) <= {STEP_MARKER}:
+        return {}
     text = reply.replace("\r\n", "\n").removeprefix("\ufeff")
     tagged_texts = find_tagged_texts(text, prompt)
     reader = _PartReader(earlier_answer, part_names, prompt)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.lab.bench.load import work
 from tests.lab.bench.sweeper import swept
+from tests.lab.bench.turns.costs import new_file_us
 from tests.lab.bench.turns.peers_home import NoPeers
 from tests.lab.bench.turns.plan import Plan
 from tests.lab.bench.turns.rows import CHAIN, ROWS, WAITING, Row
@@ -40,6 +41,7 @@ def measure(plan: Plan, say: Say) -> dict[str, Any]:
         with swept(folder), EmbeddedBroker(folder / "store", durability=plan.durability, port=free_port()) as store:
             found["store"] = f"valkey {store.server.version}"
             for number in range(plan.rounds):
+                say(f"round {number + 1}/{plan.rounds}: a new file takes {new_file_us(folder):.0f} µs")
                 for row in random.sample(rows, len(rows)):
                     started = time.monotonic()
                     with Running(row, store, folder, waiting=False) as running:
