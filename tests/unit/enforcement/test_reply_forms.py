@@ -644,6 +644,42 @@ def test_a_code_block_with_a_tool_call_as_json_is_no_section(call: str) -> None:
         assert repair_notes(f"FRAME\n## Decision\n\n{block}\n</part>").answer == NOTES
 
 
+CALL = '{"tool": "write", "args": {"path": "a.md"}}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CALL,
+        f"{CALL}\n{CALL}",
+        f"I write the file now.\n\n{CALL}",
+        f"{CALL}\n\nThe file of the cache is written.",
+        'Now:\n\n{\n  "action": "write",\n  "action_input": "a.md"\n}',
+        f"Now:\n\n[{CALL}]",
+        '{"cache": "Redis"}\n{"ttl": 5}',
+        '["Redis"]',
+        "null",
+    ],
+)
+def test_tool_calls_and_bare_json_are_no_section(body: str) -> None:
+    for reply in (f"FRAME\n## Decision\n\n{body}\n</part>", f"## Decision\n\n{body}", body, f"FRAME\n{body}\n</part>"):
+        assert repair_notes(reply).answer == NOTES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '"We cache."',
+        "42",
+        'The cache has these values:\n\n{"ttl": 5}',
+        f"- {CALL}",
+        f"Agents send:\n\n```json\n{CALL}\n```",
+    ],
+)
+def test_words_and_examples_in_json_are_a_section(body: str) -> None:
+    assert f"## Decision\n\n{body}\n" in repair_notes(f"FRAME\n## Decision\n\n{body}\n</part>").answer
+
+
 NYGARD = """# 12. Limits at the edge
 
 Date: 2026-03-02
