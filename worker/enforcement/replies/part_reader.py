@@ -61,6 +61,8 @@ _ABOUT_REPLY = re.compile(
 _REFERENCE = re.compile(r"[\d`]|\]\(")
 #: A first heading ends within so many characters. Of a section with more copies than this, the last ones are read.
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
+#: A section that begins with more placeholders than this is none: to recognise one takes longer than to read its line.
+_MOST_PLACEHOLDERS = 2_000
 #: A line of the feedback of this length is repeated by no section.
 _ECHO = 40
 _PROSE = re.compile(r"(?![-+*][ \t]|[-+#|`]|\d{1,3}[.)]\s)\S")
@@ -123,9 +125,14 @@ class _PartReader:
             own = tagged_texts.get(number)
             found[part] = self.read_part(part, own, own_tag=True) if own else ""
         lacking = [part for part in self.parts if not found[part] and (section_title(part) or in_header(part))]
-        for tagged in (tagged for number, tagged in tagged_texts.items() if number <= len(self.parts)):
-            for part in lacking:
-                found[part] = found[part] or self.read_part(part, tagged, own_tag=False)
+        others = (
+            (part, tagged)
+            for number, tagged in tagged_texts.items()
+            for part in (lacking if number <= len(self.parts) else ())
+            if part not in self.parts[number - 1 : number]
+        )
+        for part, tagged in others:
+            found[part] = found[part] or self.read_part(part, tagged, own_tag=False)
         return {part: text for part, text in found.items() if text}
 
     def find_untagged_text(self, text: str) -> ReplyText:
@@ -207,9 +214,9 @@ class _PartReader:
         if fence and not fence.surrounded and body.lstrip("`~ ").startswith(("markdown", "md")):
             body = _BLANK_LINES.sub("", fence.text.rstrip())
         prose = _CODE.sub("", body)
-        if not has_content(body) or omits_text(body) or is_refusal(body) or is_bare_json(prose):
+        if not _is_filled(body) or omits_text(body) or is_refusal(body) or is_bare_json(prose):
             return ""
-        code = [] if has_content(prose) else [block[2] for block in _CODE.finditer(body)]
+        code = [] if _is_filled(prose) else [block[2] for block in _CODE.finditer(body)]
         if contains_tool_call(body if code else prose, code):
             return ""
         if any(len(line) > _ECHO and line.strip("> *") in self.feedback for line in prose.split("\n")):
@@ -223,6 +230,10 @@ class _PartReader:
         required = find_required_section(heading.title) is not None and bool(parse_document(self.answer).adrs)
         known = key != name and (required or key in self.known)
         return heading.level <= min(level, 2) or (known and heading.level <= max(level, 2))
+
+
+def _is_filled(text: str) -> bool:
+    return has_content(text, max_placeholders=_MOST_PLACEHOLDERS)
 
 
 def may_end_in_remark(text: str, answer: str) -> bool:
