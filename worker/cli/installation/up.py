@@ -118,6 +118,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
             logs=directory,
             on_exit=own_programs.build_exit_handler(installation.settings),
         )
+        click.echo(f"starting ... (logs: {directory or 'below'})", err=True)
         try:
             with blame_store(settings) if named else contextlib.nullcontext():
                 supervisor.run(
@@ -207,10 +208,12 @@ def _print_addresses(installation: Installation, state: Path, as_json: bool) -> 
     if set(settings.models.values()) == {"scripted"}:
         click.echo("  agent   scripted: it answers from a script; for a real one, stop this and run: turns init")
     if installation.keyless:
-        click.echo(f"  operator  {addresses['web_url']}/sign-in   the token is in {settings.token_path}")
         click.echo(
-            "  no keys: everybody who reaches this address may ask, also through a proxy that adds no header; "
-            "before you put one in front: turns keys create NAME"
+            f"  operator  {addresses['web_url']}/sign-in   to see and stop turns; its token: {settings.token_path}"
+        )
+        click.echo(
+            "  no keys: whoever reaches this address may ask; "
+            "before a proxy passes other people on to it: turns keys create NAME"
         )
     if installation.flower_password:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")
