@@ -194,24 +194,27 @@ class ApiKeyring:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen = self._read_stamp()
-        self._keys = read_sound_keys(path)
+        self._keys = self._read_valid_keys()
 
     @property
     def requires_key(self) -> bool:
         """Return True if requests need an API key, which is the case once the keys file exists."""
         return self._read_stamp() is not None
 
-    def valid_keys(self) -> tuple[ApiKey, ...]:
-        """Return the API keys that are valid now, reading the keys file again if it has changed."""
+    def find_key(self, key_hash: str) -> ApiKey | None:
+        """Return the valid API key with this hash, or None. Reads the keys file again if it has changed."""
         stamp = self._read_stamp()
         if stamp != self._seen:
             self._seen = stamp
             try:
-                self._keys = read_sound_keys(self._path)
+                self._keys = self._read_valid_keys()
                 log.info("keys.read", keys=len(self._keys))
             except SettingsError as error:
                 log.error("keys.broken", problem=error.problems[0])
-        return tuple(key for key in self._keys if key.in_force)
+        return self._keys.get(key_hash)
+
+    def _read_valid_keys(self) -> dict[str, ApiKey]:
+        return {key.hash: key for key in reversed(read_sound_keys(self._path)) if key.in_force}
 
     def _read_stamp(self) -> tuple[int, int, int] | None:
         try:

@@ -100,7 +100,8 @@ def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callab
     assert second.stderr.startswith(f"turns: `turns up` already runs on {installation.root} (process {told['pid']})")
     assert installation.run_file.exists()  # the second one takes nothing from the first
 
-    installation.end()
+    _, said = installation.end()
+    assert said.startswith(f"starting ... (logs: {installation.root / '.helix' / 'logs'})\n"), "before it is ready"
     assert installation.process.returncode == 0
     assert not installation.run_file.exists()
     wait_for(lambda: not installation.processes())

@@ -44,7 +44,8 @@ def running(command: str, environ: dict[str, str], folder: Path, log: Path) -> I
         assert process.poll() is None, log.read_text()
         yield
     finally:
-        os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself, and the assertion says why
+            os.killpg(process.pid, signal.SIGINT)
         process.wait(120)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.package_parts import collect_parts
-from api_client.contract.settings import Settings
+from api_client.contract.settings import Settings, require_store
+from api_client.contract.settings.load import read_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,20 @@ def reject_faulty_settings(settings: Settings) -> None:
     """Raise ``SettingsError`` if a well-formed setting cannot work (``SettingFault``)."""
     if found := [fault.message for fault in find_setting_faults(settings)]:
         raise SettingsError(found)
+
+
+def load_process_settings(find_problems: Callable[[Settings], Iterable[str]]) -> Settings:
+    """Load the settings of a process that needs a store, and return them if it can start with them.
+
+    Raises ``SettingsError`` with every problem: of the settings, of those that cannot work, and of ``find_problems``.
+    """
+    settings, problems = read_settings()
+    try:
+        if not problems:
+            require_store(settings)
+    except SettingsError as error:
+        problems = error.problems
+    problems = [*problems, *(fault.message for fault in find_setting_faults(settings)), *find_problems(settings)]
+    if problems:
+        raise SettingsError(list(dict.fromkeys(problems)))
+    return settings

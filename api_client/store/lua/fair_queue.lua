@@ -71,13 +71,29 @@ local function is_full(owner, most)
   return most > 0 and redis.call('ZLEXCOUNT', AT_WORK, from, to) >= most
 end
 
+-- Return what an entry says, or nil, also if it cannot be read.
+local function read_entry(entry)
+  local at, id, said, message = string.match(entry or '', '^([^|]*|[^|]*|[^|]*|([^|]*))|([^\n]*)\n(.*)$')
+  local is_read, place = pcall(cjson.decode, said or '')
+  if not is_read or type(place) ~= 'table' or not (place.who and place.owner and place.priority) then return nil end
+  if type(place.weight) ~= 'number' or type(place.most) ~= 'number' then return nil end
+  place.at, place.id, place.message = at, id, message
+  return place
+end
+-- Return the limit of the newest waiting turn of an owner with limited slots: the limit may have changed since.
+local function newest_limit(place)
+  local from, to = within(place.who)
+  local newest = place.most > 0 and redis.call('ZREVRANGEBYLEX', WAITING, to, from, 'LIMIT', 0, 1)[1]
+  return (newest and read_entry(newest) or place).most
+end
+
 -- Include an owner in the scheduling if it has a waiting turn and a free slot; exclude it otherwise.
 -- clock: the new time of the clock, or nil
 local function schedule(place, at, first, clock)
   local owners = owners_of(place.priority)
   if first then look().waiting = true end
   if place.priority == 'background' then look().background = true end
-  local takes_part = first and not is_full(place.owner, place.most)
+  local takes_part = first and not is_full(place.owner, newest_limit(place))
   local score = takes_part and at or AWAY + at
   if not clock then return redis.call('ZADD', owners, score, place.who) end
   redis.call('ZADD', owners, score, place.who, -clock, CLOCK)
@@ -93,15 +109,6 @@ local function time_of(place)
   return math.max(-tonumber(clock or '0'), time >= AWAY and time - AWAY or time), own and time < AWAY
 end
 
--- Return what an entry says, or nil, also if it cannot be read.
-local function read_entry(entry)
-  local at, id, said, message = string.match(entry or '', '^([^|]*|[^|]*|[^|]*|([^|]*))|([^\n]*)\n(.*)$')
-  local is_read, place = pcall(cjson.decode, said or '')
-  if not is_read or type(place) ~= 'table' or not (place.who and place.owner and place.priority) then return nil end
-  if type(place.weight) ~= 'number' or type(place.most) ~= 'number' then return nil end
-  place.at, place.id, place.message = at, id, message
-  return place
-end
 -- Return the entry of the turn that waits at this place, or nil, also if the queue is broken.
 local function entry_at(at)
   local from, to = within(at)

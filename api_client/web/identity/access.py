@@ -6,6 +6,7 @@ import hmac
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Annotated
 
 from fastapi import Depends
@@ -169,37 +170,37 @@ def _read_authorization(headers: Sequence[str], request: Request, relay: Relay) 
 def find_holder(offered: str, relay: Relay) -> Caller | None:
     """Return the caller with this API key hash, or None if no valid key matches.
 
-    Comparing every key hides which one matched. Without keys, only the operator's token is valid.
+    How long it takes to find a key by its hash tells nothing about the key. Without keys, only the operator's token is
+    valid.
     """
-    limits = _default_limits()
-    plain, forwarding = relay.settings.api_keys, relay.settings.forwarding_keys
-    known = [
-        (hash_key(key), Caller(owner=owner_of_key(key), limits=limits, forwards_users=forwards, key_owner_name=holder))
-        for keys, forwards, holder in ((plain, False, "HELIX_API_KEYS"), (forwarding, True, "HELIX_FORWARDING_KEYS"))
-        for key in keys
-    ]
-    known += [
-        (
-            key.hash,
-            Caller(
-                owner=owner_of_name(key.owner),
-                is_operator=key.right == "operator",
-                may_read_metrics=key.right in {"metrics", "operator"},
-                models=key.models,
-                limits=replace(limits, per_minute=key.per_minute or limits.per_minute),
-                forwards_users=key.forwards_users,
-                key_owner_name=key.owner,
-                slot_share=key.share,
-            ),
+    limits, settings = _default_limits(), relay.settings
+    if found := _index_keys(settings.api_keys, settings.forwarding_keys).get(offered):
+        owner, forwards, holder = found
+        return Caller(owner=owner, limits=limits, forwards_users=forwards, key_owner_name=holder)
+    if key := relay.keyring.find_key(offered):
+        return Caller(
+            owner=owner_of_name(key.owner),
+            is_operator=key.right == "operator",
+            may_read_metrics=key.right in {"metrics", "operator"},
+            models=key.models,
+            limits=replace(limits, per_minute=key.per_minute or limits.per_minute),
+            forwards_users=key.forwards_users,
+            key_owner_name=key.owner,
+            slot_share=key.share,
         )
-        for key in relay.keyring.valid_keys()
-    ]
-    if not requires_key(relay):
-        known.append(
-            (token_hash(relay.settings.token_path), Caller(owner=LOCAL_OWNER, is_operator=True, may_read_metrics=True))
-        )
-    matches = [caller for known_hash, caller in known if known_hash and hmac.compare_digest(known_hash, offered)]
-    return matches[0] if matches else None
+    token = "" if requires_key(relay) else token_hash(settings.token_path)
+    if token and hmac.compare_digest(token, offered):
+        return Caller(owner=LOCAL_OWNER, is_operator=True, may_read_metrics=True)
+    return None
+
+
+@lru_cache(maxsize=2)
+def _index_keys(plain: tuple[str, ...], forwarding: tuple[str, ...]) -> dict[str, tuple[str, bool, str]]:
+    """Return the owner of each key of the settings, whether the key forwards users, and its setting, by hash."""
+    last_first = ((forwarding, True, "HELIX_FORWARDING_KEYS"), (plain, False, "HELIX_API_KEYS"))
+    return {
+        hash_key(key): (owner_of_key(key), forwards, setting) for keys, forwards, setting in last_first for key in keys
+    }
 
 
 def _default_limits() -> OwnerLimits:

@@ -133,6 +133,27 @@ async def test_an_owner_has_no_more_agents_at_once_than_its_limit_and_another_is
     assert line.store.zcard(line.keys.at_work) == 0
 
 
+async def test_a_limit_that_was_raised_holds_for_turns_that_wait_already(line: Line) -> None:
+    ids = await line.submit("a", 3, at_once=1)
+    line.claim(line.taken())
+    ids += await line.submit("a", at_once=4)
+    started = []
+    while turn_id := line.taken():
+        line.claim(turn_id)
+        started.append(turn_id)
+    assert started == ids[1:], "none waits until another ends"
+
+
+async def test_a_limit_that_was_lowered_holds_for_turns_that_wait_already(line: Line) -> None:
+    await line.submit("a", 4, at_once=3)
+    claims = [line.claim(line.taken()) for _ in range(3)]
+    await line.submit("a", at_once=1)
+    for claim in claims:
+        assert not line.taken(), "as many as one are at work"
+        line.ledger.commit_transition(claim, PASSED)
+    assert len(line.order()) == 2
+
+
 async def test_a_message_that_was_given_up_takes_no_place_beyond_its_owners_limit(line: Line) -> None:
     await line.submit("a", 4, at_once=2)
     held = [line.taken() for _ in range(2)]

@@ -27,6 +27,7 @@ from worker.cli.checks.claude import (
     report_hooks,
 )
 from worker.cli.checks.doctor import doctor
+from worker.cli.checks.finding import Finding, print_findings
 from worker.cli.checks.machine import check_sandbox, check_sessions, is_in_container
 
 
@@ -35,6 +36,16 @@ def program(tmp_path: Path, says: str) -> str:
     path.write_text(f"#!/bin/sh\necho '{says}'\n")
     path.chmod(0o755)
     return str(path)
+
+
+def test_only_what_is_not_in_order_is_shown_with_a_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    print_findings([Finding("a", "ok", "fine", "do x"), Finding("b", "warning", "odd", "do y")], as_json=False)
+    assert capsys.readouterr().out == "ok  a: fine\n!   b: odd\n      fix: do y\n"
+
+
+def test_an_empty_folder_is_told_first_how_to_start_an_installation_in_it(tmp_path: Path) -> None:
+    [finding] = broker.check_brokers(Settings(root=tmp_path))
+    assert finding.fix.startswith("start one here with `turns up`")
 
 
 def test_the_measured_version_is_fine_and_another_one_is_told(tmp_path: Path) -> None:

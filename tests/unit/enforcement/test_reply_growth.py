@@ -51,6 +51,7 @@ SHAPES = {
     "ends of frames": "</part>\n",
     "markers": "## Kontext\n<!-- STEP: done -->\n",
     "reasoning": "<think>a</think>\n",
+    "placeholders": "TODO: write it\n",
     "blank lines": "\n",
     "paragraphs": "a\n\n",
     "one word": "a",
@@ -100,6 +101,12 @@ def test_a_reply_of_any_shape_takes_twice_the_work_for_twice_the_text(shape: str
     assert twice < 2.3 * once + 1000
     assert twice < MOST_CALLS * len(texts[2]) * (2 if kind == WHOLE else 1) + 10_000
     assert_linear(lambda size: work(texts[size]))
+
+
+@pytest.mark.parametrize("kind", ["frame", "heading"])
+def test_a_section_of_placeholders_takes_less_work_than_one_of_words(kind: str) -> None:
+    placeholders, words = (partial(do_afresh, WORK[kind], line * 20_000) for line in ("TODO\n", "word\n"))
+    assert count_calls(placeholders) < 0.75 * count_calls(words)
 
 
 def test_many_ends_of_a_frame_take_time_that_grows_with_their_number() -> None:

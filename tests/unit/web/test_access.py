@@ -13,6 +13,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
 from api_client.web.app.relay_server import serve_relay
+from api_client.web.identity import access
 from api_client.web.pages.visitor import COOKIE
 from api_client.web.relay.key_guesses import KeyGuesses
 from tests.html import Document
@@ -47,6 +48,21 @@ async def test_without_a_known_key_there_is_one_answer(turns: FakeTurns, headers
             assert answer.json()["error"]["type"] == "authentication_error"
             assert "key-one" not in answer.text
             assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_request_hashes_its_own_key_alone_however_many_keys_there_are(
+    turns: FakeTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    monkeypatch.setattr(access, "hash_key", lambda key: hashed.append(key) or ring.hash_key(key))
+    many = tuple(f"key-{number}" for number in range(100))
+    async with caller(
+        app_with(turns, api_keys=many, forwarding_keys=("key-f",)), authorization="Bearer key-99"
+    ) as http:
+        for _ in range(2):
+            hashed.clear()
+            assert (await http.get("/v1/models")).status_code == 200
+    assert hashed == ["key-99"]
 
 
 async def test_each_key_is_its_own_owner_and_the_key_is_not_stored(turns: FakeTurns) -> None:

@@ -43,7 +43,7 @@ def check_brokers(settings: Settings) -> Iterator[Finding]:
             "store",
             "wrong",
             f"no store is set, and no installation runs in {settings.root}",
-            "go to its folder (or set HELIX_ROOT), set REDIS_URL, or run `turns up`",
+            "start one here with `turns up`, go to the folder of one that runs (or set HELIX_ROOT), or set REDIS_URL",
         )
         return
     found = [*check_server("store", settings)]

@@ -36,7 +36,7 @@ def print_findings(found: Iterable[Finding], *, as_json: bool) -> None:
         findings.append(finding)
         if not as_json:
             click.echo(f"{_MARKS[finding.state]}  {finding.check}: {fit_line(finding.message, 300)}")
-            if finding.fix:
+            if finding.fix and finding.state != "ok":
                 click.echo(f"      fix: {strip_control(finding.fix)}")
     listed, wrong = [asdict(finding) for finding in findings], sum(one.state == "wrong" for one in findings)
     if as_json:

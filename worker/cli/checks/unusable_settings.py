@@ -18,22 +18,15 @@ from worker.runners.claude.cli_program import missing_programs
 
 def list_unusable_settings(settings: Settings) -> list[str]:
     """Return one line for each well-formed setting that cannot work on this machine. Asks no store and no service."""
-    found = list_unusable_models(settings)
-    found += [f"{each.check}: {each.message}" for each in check_sandboxes(settings) if each.state == "wrong"]
+    found = [fault.message for fault in find_setting_faults(settings)]
+    found += list_model_problems(settings) + missing_programs(settings) + list_policy_problems(settings)
+    active = [name for model in settings.models for name in settings.for_model(model).validators]
+    rules = check_active_validators(tuple(dict.fromkeys(active)), offered_validators())
+    found += [f"{each.check}: {each.message}" for each in (rules, *check_sandboxes(settings)) if each.state == "wrong"]
     found += _collect_problems(lambda: read_sound_keys(settings.keys_path))
     if settings.secrets_key_file or settings.secrets_key_path.exists():
         found += _collect_problems(lambda: SecretCipher(settings))
     return list(dict.fromkeys(found))
-
-
-def list_unusable_models(settings: Settings) -> list[str]:
-    """Return one line for each setting with which no turn of some model could succeed."""
-    found = [fault.message for fault in find_setting_faults(settings)]
-    found += list_model_problems(settings) + missing_programs(settings) + list_policy_problems(settings)
-    active = [name for model in settings.models for name in settings.for_model(model).validators]
-    if (finding := check_active_validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":
-        found.append(f"{finding.check}: {finding.message}")
-    return found
 
 
 def _collect_problems(check: Callable[[], object]) -> list[str]:

@@ -48,7 +48,7 @@ _PIECES_BEFORE_KILL = 10
 def demo(locale: str, as_json: bool) -> None:
     """Start a temporary installation, run turns that go wrong in every way, and stop everything.
 
-    Needs no key, no Docker, no Redis. Exit code 0 only if every turn ended as expected.
+    Needs no key, no Docker, no Redis, and uses none of your settings. Exit code 0 only if every turn ended as expected.
     """
     if not find_spec("openai"):
         raise HelixError('the demo needs the openai client: pip install ".[demo]" in the checkout')

@@ -23,7 +23,7 @@ from api_client.private_file import write_private
 from worker.cli import NO
 from worker.cli.checks.models import list_obstacles
 from worker.cli.installation.relay_binding import CannotStartError, RelayBinding
-from worker.cli.installation.up import lock_installation, plan_installation, require_models
+from worker.cli.installation.up import lock_installation, plan_installation, require_usable_settings
 from worker.cli.output import fit_line, json_option, strip_control, write_json
 from worker.cli.turns.turn import build_request
 from worker.logs import configure_logging
@@ -181,7 +181,7 @@ def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, An
         click.echo("asking the agent once ...", err=True)
     if obstacles := list_obstacles(settings):
         return {"answered": False, "said": f"the agent was not asked: {obstacles[0]}; {_DOCTOR}"}
-    require_models(settings)
+    require_usable_settings(settings)
     try:
         with lock_installation(state := own_programs.ensure_state_dir(settings)):
             (state / "logs").mkdir(exist_ok=True)

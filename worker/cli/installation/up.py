@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,9 +19,10 @@ import click
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
+from api_client.contract.settings.load import read_settings
 from api_client.private_file import write_private
 from api_client.tracing.switch import explain_off, find_endpoint
-from worker.cli.checks.unusable_settings import list_unusable_models
+from worker.cli.checks.unusable_settings import list_unusable_settings
 from worker.cli.installation.relay_binding import PORTS, CannotStartError, RelayBinding, find_free_port
 from worker.cli.installation.start_checks import await_store, blame_store
 from worker.cli.installation.stop_announcement import announce_stop
@@ -92,12 +93,14 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
     The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. Processes that die are
     restarted. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this broker.
     """
-    settings = load_settings()
+    settings, unreadable = read_settings()
+    if unreadable:
+        require_usable_settings(settings, unreadable)
     state = own_programs.ensure_state_dir(settings)
     with lock_installation(state):
         require_complete_restore(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # left by a killed run, whose broker is gone
-        require_models(settings := load_settings())
+        require_usable_settings(settings := load_settings())
         named = bool(settings.store_url and settings.broker_url)
         if named:  # before the ports: without the store there is nothing to serve
             await_store(settings)
@@ -115,6 +118,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
             logs=directory,
             on_exit=own_programs.build_exit_handler(installation.settings),
         )
+        click.echo(f"starting ... (logs: {directory or 'below'})", err=True)
         try:
             with blame_store(settings) if named else contextlib.nullcontext():
                 supervisor.run(
@@ -127,10 +131,11 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
                     program.ready_file.unlink(missing_ok=True)
 
 
-def require_models(settings: Settings) -> None:
-    """Raise ``SettingsError`` if a setting keeps turns from succeeding. The error lists each such setting."""
-    if found := list_unusable_models(settings):
-        raise SettingsError([f"{problem}; `turns doctor` says what to do" for problem in found])
+def require_usable_settings(settings: Settings, unreadable: Sequence[str] = ()) -> None:
+    """Raise ``SettingsError`` with one line for each setting that is ``unreadable`` or cannot work."""
+    found = [f"{problem}; `turns doctor` says what to do" for problem in list_unusable_settings(settings)]
+    if found := [*unreadable, *found]:
+        raise SettingsError(found)
 
 
 def plan_installation(
@@ -203,10 +208,12 @@ def _print_addresses(installation: Installation, state: Path, as_json: bool) -> 
     if set(settings.models.values()) == {"scripted"}:
         click.echo("  agent   scripted: it answers from a script; for a real one, stop this and run: turns init")
     if installation.keyless:
-        click.echo(f"  operator  {addresses['web_url']}/sign-in   the token is in {settings.token_path}")
         click.echo(
-            "  no keys: everybody who reaches this address may ask, also through a proxy that adds no header; "
-            "before you put one in front: turns keys create NAME"
+            f"  operator  {addresses['web_url']}/sign-in   to see and stop turns; its token: {settings.token_path}"
+        )
+        click.echo(
+            "  no keys: whoever reaches this address may ask; "
+            "before a proxy passes other people on to it: turns keys create NAME"
         )
     if installation.flower_password:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")

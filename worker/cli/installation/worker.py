@@ -10,9 +10,8 @@ from pathlib import Path
 
 import click
 
-from api_client.contract.errors import SettingsError
-from api_client.contract.settings import Settings, load_settings, require_store
-from api_client.contract.settings.setting_faults import reject_faulty_settings
+from api_client.contract.settings import Settings
+from api_client.contract.settings.setting_faults import load_process_settings
 from worker.cli.installation.start_checks import await_store, blame_store, run_in_fork
 from worker.cli.output import count_noun
 from worker.processes import own_programs, process_tuning
@@ -37,13 +36,10 @@ def worker(processes: int | None, foreground: bool) -> None:
     die are restarted. SIGTERM or Ctrl-C stops all; a second Ctrl-C stops them at once.
     """
     process_tuning.block_unused_packages()
-    settings = require_store(load_settings())
+    settings = load_process_settings(missing_programs)
     from worker.processes.restore_mark import require_complete_restore
 
     require_complete_restore(settings.root)
-    reject_faulty_settings(settings)
-    if missing := missing_programs(settings):
-        raise SettingsError(missing)
     state = own_programs.ensure_state_dir(settings)
     if foreground:
         await_store(settings)

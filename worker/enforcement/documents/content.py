@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from bisect import bisect_left
@@ -69,13 +70,20 @@ class _CommentStripper:
         return self._last
 
 
-def has_content(text: str) -> bool:
-    """Return True if a text contains more than headings, rules, comments and placeholders."""
+def has_content(text: str, *, max_placeholders: float = math.inf) -> bool:
+    """Return True if a text contains more than headings, rules, comments and placeholders.
+
+    A text that begins with more than ``max_placeholders`` lines of placeholders has no content.
+    """
+    placeholders = 0
     for line in _ANY_COMMENT.sub("", text).split("\n"):
         bare = _INVISIBLE.sub("", line).strip()
         if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):
             continue
         if is_placeholder(bare):
+            placeholders += bool(bare)
+            if placeholders > max_placeholders:
+                return False
             continue
         if bare and any(char.isalnum() for char in bare):
             return True

@@ -12,7 +12,7 @@ from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import is_json
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, parse_outline
+from worker.enforcement.documents.outline import BOM, CodeFence, Outline, may_hold_fences, parse_outline
 from worker.enforcement.documents.part_names import (
     FILES,
     fence_part,
@@ -29,6 +29,7 @@ from worker.enforcement.documents.titles import section_key, section_rank
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _LINE_ENDS = re.compile(r"[\r\n]*")
+_ANCHOR = re.compile(r"(?:<a\s+(?:id|name)=[^<>]{1,200}>(?:\s*</a>)?\s*)+", re.IGNORECASE)
 _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
@@ -160,8 +161,8 @@ def remove_copies(answer: str, title: str) -> str:
         elif heading.level < own:
             break
         elif same and heading.level == own:
-            pieces.append(answer[past : document.position_of(heading.line)])
-            past = document.position_of(min(end, end_of_text))
+            pieces.append(answer[past : document.position_of(_line_with_anchors(document.out, heading.line))])
+            past = document.position_of(min(_line_with_anchors(document.out, end), end_of_text))
     return "".join([*pieces, answer[past:]])
 
 
@@ -250,10 +251,20 @@ def put_section(answer: str, title: str, body: str) -> str:
     return f"{before}{_blank_line(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
 
 
+def _line_with_anchors(out: Outline, line: int) -> int:
+    """Return the line of a heading, or of the first anchor (``<a id="why"></a>``) that stands alone above it."""
+    first = line
+    while line and (not (above := out.lines[line - 1].strip()) or _ANCHOR.fullmatch(above)):
+        line -= 1
+        first = line if above else first
+    return first
+
+
 def _remove_sections(answer: str, adr: Adr, sections: Sequence[Section]) -> str:
     pieces, past = list[str](), 0
     for section in sections:
-        start, end = adr.char_of(section.line), _body_range(answer, adr, section)[1]
+        start = adr.char_of(_line_with_anchors(adr.out, section.line))
+        end = _body_range(answer, adr, section)[1]
         pieces.append(answer[past:start])
         past = _LINE_ENDS.match(answer, max(start, end)).end()  # type: ignore[union-attr]
     return "".join([*pieces, answer[past:]])
@@ -285,7 +296,7 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
             line += 1
         line += 1
     start = min(adr.char_of(line), len(answer))
-    end = min(adr.char_of(section.end), len(answer))
+    end = max(start, min(adr.char_of(_line_with_anchors(adr.out, section.end)), len(answer)))
     marks = parse_document(answer).markers
     at = bisect_left(marks, end, key=lambda mark: mark.start)
     while at and start <= marks[at - 1].start and not answer[marks[at - 1].end : end].strip():
@@ -299,7 +310,7 @@ def _find_section_position(answer: str, adr: Adr, title: str) -> int:
     for present in adr.sections:
         other = section_rank(present.title)
         if own is not None and other is not None and other > own:
-            return adr.char_of(present.line)
+            return adr.char_of(_line_with_anchors(adr.out, present.line))
     end = min(adr.char_of(adr.end) - 1, len(answer))
     inside = [m for m in parse_document(answer).markers if adr.char_of(adr.start) <= m.start < end]
     return inside[-1].start if inside and not answer[inside[-1].end : end].strip() else end
@@ -307,7 +318,7 @@ def _find_section_position(answer: str, adr: Adr, title: str) -> int:
 
 def _blank_line(text: str, eol: str) -> str:
     tail = text[-4:].replace("\r", "")
-    return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip("\ufeff") else ""
+    return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip(BOM) else ""
 
 
 def _line_end(text: str) -> str:
@@ -333,7 +344,8 @@ def _find_section(out: Outline, title: str, end: int) -> tuple[int, int] | None:
     for heading in out.headings:
         if heading.top and section_key(heading.title) == section_key(title):
             later = (other.line for other in out.headings if other.line > heading.line and other.level <= heading.level)
-            return heading.line + 1, max(heading.line + 1, min(next(later, len(out.lines)), end))
+            last = _line_with_anchors(out, next(later, len(out.lines)))
+            return heading.line + 1, max(heading.line + 1, min(last, end))
     return None
 
 
@@ -361,7 +373,7 @@ def _add_section(answer: str, title: str, text: str) -> str:
     for heading in headings:
         rank = section_rank(heading.title) if heading.level == level else None
         if own is not None and rank is not None and rank > own:
-            at = document.position_of(heading.line)
+            at = document.position_of(_line_with_anchors(document.out, heading.line)) or int(answer.startswith(BOM))
             before = answer[:at]
             return (
                 f"{before}{_blank_line(before, eol)}{_with_eol(_close_last_block(shown), answer)}{eol * 2}{answer[at:]}"

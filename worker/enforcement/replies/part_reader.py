@@ -5,7 +5,6 @@ A reply without tags may be one part or the whole answer.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -32,6 +31,7 @@ from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, section_key
 from worker.enforcement.replies.part_tags import ReplyText, cut_closing_tag, find_tagged_texts
 from worker.enforcement.replies.refusals import is_refusal
+from worker.enforcement.replies.tool_calls import contains_tool_call, is_bare_json
 
 #: A title in bold, or glued to its ``#`` marks, at the beginning of a text.
 _BOLD_TITLE = re.compile(r"\s*(\*\*|__)([^*_\n]{1,100}?)[ \t]*:?\1:?[ \t]*(?:\n|(?=\S))")
@@ -41,24 +41,6 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`\n]*$", re.MULTILINE
 _INFOS = frozenset(("", "markdown", "md", "yaml", "yml", "frontmatter", "text", "txt", "plain", "html"))
 _RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
-#: Markup of tool calls and their results, which some agents print instead of an answer.
-_TOOL_CALL = re.compile(
-    r"^</?(?:\w+:)?(?:[a-z]+_\w+|tools?|action|invoke|function|parameter|observation|bash|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
-    r"|^<[|｜][^<>\n]{1,60}[|｜]>|^\[TOOL_CALLS\]|^[⏺●]?\s?\w{1,20}\([^()\n]{0,200}\)\n\s+⎿|^✿\w+✿|^`{3,}tool_"
-    r"|^Action(?: Input:|: ?[\w.]{1,60}[ \t]*$)|^\**Tool (?:call|result|use|output|input|name):|^Bash\("
-    r"|^to=functions\.\w|^functions\.[\w.-]+(?::\d+)?(?:\(|\s*(?:\(\s*)?\{|<\|)"
-    r"|^\*\*\* (?:Begin Patch|(?:Add|Update|Delete) File)|^--- \S+\n\+\+\+ "
-    r"|^\{\"(?:name|type)\": ?\"\w+\",[^\n]{0,4000}\"(?:arguments|parameters|input)\": ?\{",
-    re.MULTILINE,
-)
-#: Each set of keys marks a JSON object as a tool call.
-_CALL_KEYS = (
-    *({"name", arguments} for arguments in ("arguments", "parameters", "input")),
-    *({"tool", arguments} for arguments in ("args", "input")),
-    {"action", "action_input"},
-    {"tool_calls"},
-    {"function_call"},
-)
 _CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 #: A last paragraph that may be a remark to the reader: short prose in which a person speaks, or about the reply.
 _MAX_REMARK = 200
@@ -79,6 +61,8 @@ _ABOUT_REPLY = re.compile(
 _REFERENCE = re.compile(r"[\d`]|\]\(")
 #: A first heading ends within so many characters. Of a section with more copies than this, the last ones are read.
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
+#: A section that begins with more placeholders than this is none: to recognise one takes longer than to read its line.
+_MOST_PLACEHOLDERS = 2_000
 #: A line of the feedback of this length is repeated by no section.
 _ECHO = 40
 _PROSE = re.compile(r"(?![-+*][ \t]|[-+#|`]|\d{1,3}[.)]\s)\S")
@@ -144,9 +128,14 @@ class _PartReader:
             own = tagged_texts.get(number)
             found[part] = self.read_part(part, own, own_tag=True) if own else ""
         lacking = [part for part in self.parts if not found[part] and (section_title(part) or in_header(part))]
-        for tagged in (tagged for number, tagged in tagged_texts.items() if number <= len(self.parts)):
-            for part in lacking:
-                found[part] = found[part] or self.read_part(part, tagged, own_tag=False)
+        others = (
+            (part, tagged)
+            for number, tagged in tagged_texts.items()
+            for part in (lacking if number <= len(self.parts) else ())
+            if part not in self.parts[number - 1 : number]
+        )
+        for part, tagged in others:
+            found[part] = found[part] or self.read_part(part, tagged, own_tag=False)
         return {part: text for part, text in found.items() if text}
 
     def find_untagged_text(self, text: str) -> ReplyText:
@@ -228,12 +217,10 @@ class _PartReader:
         if fence and not fence.surrounded and body.lstrip("`~ ").startswith(("markdown", "md")):
             body = _BLANK_LINES.sub("", fence.text.rstrip())
         prose = _CODE.sub("", body)
-        if not has_content(body) or omits_text(body) or is_refusal(body) or is_json(prose):
+        if not _is_filled(body) or omits_text(body) or is_refusal(body) or is_bare_json(prose):
             return ""
-        only_code = not has_content(prose)
-        if _TOOL_CALL.search(body if only_code else prose):
-            return ""
-        if only_code and any(_is_json_tool_call(code[2]) for code in _CODE.finditer(body)):
+        code = [] if _is_filled(prose) else [block[2] for block in _CODE.finditer(body)]
+        if contains_tool_call(body if code else prose, code):
             return ""
         if any(len(line) > _ECHO and line.strip("> *") in self.feedback for line in prose.split("\n")):
             return ""
@@ -248,21 +235,8 @@ class _PartReader:
         return heading.level <= min(level, 2) or (known and heading.level <= max(level, 2))
 
 
-def _is_json_tool_call(code: str) -> bool:
-    """Return True if the first JSON value in the code is a tool call, or an array that begins with one."""
-    try:
-        value, _ = json.JSONDecoder().raw_decode(code.lstrip())
-    except (ValueError, RecursionError):
-        return False
-    call = value[0] if isinstance(value, list) and value else value
-    if not isinstance(call, dict):
-        return False
-    function = call.get("function")
-    return (
-        call.get("type") == "tool_use"
-        or (isinstance(function, dict) and "arguments" in function)
-        or any(keys <= call.keys() for keys in _CALL_KEYS)
-    )
+def _is_filled(text: str) -> bool:
+    return has_content(text, max_placeholders=_MOST_PLACEHOLDERS)
 
 
 def may_end_in_remark(text: str, answer: str) -> bool:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.agents.running import VERSIONS, program_of, with_node
@@ -47,6 +50,11 @@ def describe(repair: Repair) -> str:
     return f"{repair.kind}, {repair.form} | {repair.document.name} | {'; '.join(filter(None, found))}"
 
 
+def print_progress(agent: str, count: int, begun: float, done: int) -> None:
+    """Print on stderr how many of an agent's repairs are done."""
+    print(f"{agent}: {done} of {count} repairs, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.bench.economy.agents", description=__doc__)
     parser.add_argument("--agent", action="append", choices=AGENTS, help="an agent (default: all that are installed)")
@@ -62,7 +70,8 @@ def main() -> None:
             print(f"| {agent} | skipped: it is not installed here |" + " |" * (len(_HEADS) - 2), flush=True)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found = measure_repairs(agent, options.repairs, Path(folder), options.documents, options.jobs)
+            report = partial(print_progress, agent, options.repairs, time.monotonic())
+            found = measure_repairs(agent, options.repairs, Path(folder), options.documents, options.jobs, report)
         for kind in KINDS:
             print(row(agent, kind, [each for each in found if each.kind == kind]), flush=True)
         if options.show:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.runs import Ran
 from worker.enforcement import ResponseEnforcer
 from worker.runners.sandbox.guard_client import AgentProcesses
 
+Report = Callable[[int], None]
 KINDS = ("obedient", "chatty", "forgetful")
 _PROMPT = {"de": "Schreibe das Dokument.", "en": "Write the document."}
 _FEEDBACK = ("Rückmeldung der automatischen Prüfung", "Feedback of the automatic check")
@@ -217,8 +218,10 @@ def plan_repairs(count: int) -> list[list[tuple[str, int]]]:
     return [plan[at : at + len(KINDS)] for at in range(0, count, len(KINDS))]
 
 
-def measure_repairs(name: str, count: int, root: Path, folders: Sequence[Path] = (), jobs: int = 2) -> list[Repair]:
-    """Return the repairs of ``count`` answers through one agent."""
+def measure_repairs(
+    name: str, count: int, root: Path, folders: Sequence[Path] = (), jobs: int = 2, report: Report = lambda done: None
+) -> list[Repair]:
+    """Return the repairs of ``count`` answers through one agent. ``report`` gets the number of those done so far."""
     lay_out(root)
     plan = plan_repairs(count)
     documents = list_documents(len(plan), root, folders)
@@ -233,6 +236,10 @@ def measure_repairs(name: str, count: int, root: Path, folders: Sequence[Path] =
 
     try:
         with ThreadPoolExecutor(jobs) as pool:
-            return [each for found in pool.map(repair, range(len(plan))) for each in found]
+            repairs = list[Repair]()
+            for done in as_completed([pool.submit(repair, at) for at in range(len(plan))]):
+                repairs += done.result()
+                report(len(repairs))
+            return repairs
     finally:
         agents.stop_guard()

@@ -1,15 +1,22 @@
 """The bench of real agents, with a program that changes nothing: what the forms of its models come to."""
 
+import re
+import time
 from collections import Counter
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.agents.running import Agent
+from tests.lab.bench.economy.agents import repairs as repairs_of_agents
+from tests.lab.bench.economy.agents.__main__ import print_progress
 from tests.lab.bench.economy.agents.documents import list_documents
 from tests.lab.bench.economy.agents.models import CHATTY, FORGETFUL
-from tests.lab.bench.economy.agents.repairs import Repair, cut_text, plan_repairs, repair_document
+from tests.lab.bench.economy.agents.repairs import Repair, cut_text, measure_repairs, plan_repairs, repair_document
 from tests.lab.bench.economy.play import lay_out
 
 EVERY = [
@@ -68,3 +75,18 @@ def test_pieces_of_a_stream_are_the_whole_text() -> None:
     text = "  ## Ein Titel\n\n- größer als 100 ms\t<!-- STEP: done -->\n"
     assert "".join(cut_text(text)) == text
     assert cut_text("") == []
+
+
+def test_the_bench_tells_how_far_an_agent_is_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def repair(_name: str, document: Any, wanted: Any, _agent: Any) -> list[Repair]:
+        return [Repair(document, kind, "", accepted=True, answer="", runs=2, sent=0, told=()) for kind, _ in wanted]
+
+    monkeypatch.setattr(repairs_of_agents, "AgentProcesses", MagicMock)
+    monkeypatch.setattr(repairs_of_agents, "Agent", MagicMock)
+    monkeypatch.setattr(repairs_of_agents, "repair_document", repair)
+    found = measure_repairs("qwen", 30, tmp_path, report=partial(print_progress, "qwen", 30, time.monotonic()))
+    told = re.findall(r"qwen: (\d+) of 30 repairs, \d+ s\n", capsys.readouterr().err)
+    assert len(told) > 1
+    assert int(told[-1]) == len(found) == 30
