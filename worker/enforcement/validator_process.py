@@ -200,6 +200,8 @@ class ValidatorProcess:
             try:
                 os.setpgid(0, 0)
                 ours.close()
+                with contextlib.suppress(OSError):  # standard error may be closed
+                    os.dup2(2, 1)  # standard output is the command's own, such as JSON
                 self._serve_calls(theirs, call)
             finally:
                 os._exit(0)

@@ -211,6 +211,16 @@ def test_a_rule_that_overruns_leaves_none_of_its_programs_behind(tmp_path: Path)
     wait_for(lambda: not alive(int(seen.read_text())))
 
 
+def test_what_a_rule_or_its_program_prints_is_no_output_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    def prints() -> None:
+        os.write(1, b"said\n")
+        subprocess.run(["echo", "said too"], check=True)
+
+    with isolate_validators([Faulty(prints)]) as guarded:
+        assert run_validators("a", guarded) == []
+    assert capfd.readouterr() == ("", "said\nsaid too\n")
+
+
 def test_what_cannot_be_sent_to_a_child_reaches_it_all_the_same() -> None:
     class Reads(ResponseValidator):
         name = "reads"
