@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -51,18 +50,27 @@ class ObserverFeed:
     async def poll(self) -> None:
         """Pass the turns that have finished since the last poll to each observer."""
         for name, observer in self._observers.items():
-            turns, role = FinishedTurns(self._store, f"observer:{name}"), self._roles[name]
-            await turns.start_reading()
-            while await role.acquire_role() and (batch := await turns.next_batch(_BATCH)):
-                for turn_id in batch.turn_ids:
-                    if not await role.acquire_role():  # an observer may be slow
-                        return
-                    with suppress(TurnNotFound):  # the turn's retention has ended
-                        turn = await self._reader.read_turn(turn_id)
-                        await asyncio.to_thread(observer.observe, turn, await self._reader.read_events(turn_id))
-                if not await role.acquire_role():
+            await self._poll_observer(name, observer)
+
+    async def _poll_observer(self, name: str, observer: Observer) -> None:
+        turns, role = FinishedTurns(self._store, f"observer:{name}"), self._roles[name]
+        await turns.start_reading()
+        while await role.acquire_role() and (batch := await turns.next_batch(_BATCH)):
+            for turn_id in batch.turn_ids:
+                if not await role.acquire_role():  # an observer may be slow
                     return
-                await turns.confirm_batch(batch)
+                try:
+                    turn, events = await self._reader.read_turn(turn_id), await self._reader.read_events(turn_id)
+                except TurnNotFound:  # the turn's retention has ended
+                    continue
+                try:
+                    await asyncio.to_thread(observer.observe, turn, events)
+                except Exception:  # the observer gets the turn again; the others get theirs meanwhile
+                    log.exception("observer.failed", observer=name, turn_id=turn_id)
+                    return
+            if not await role.acquire_role():
+                return
+            await turns.confirm_batch(batch)
 
     async def leave(self) -> None:
         """Do nothing when this process stops, because another process continues from the stored position."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.completion import Verdict
 from tests.agents.running import Agent
 from tests.runs import Asked
 from worker.plugins.command.runner import parse_command
@@ -188,3 +189,10 @@ def test_a_missing_program_is_a_configuration_error(tmp_path: Path, agents: Agen
 def test_a_sigkill_that_others_sent_is_seen(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, f"echo x; kill -{signal.SIGKILL.value} $$; sleep 5").run()
     assert ran.result.completion.killed_from_outside
+
+
+def test_a_home_of_any_depth_costs_no_answer_and_goes(tmp_path: Path, agents: AgentProcesses) -> None:
+    deep = "echo seen; cd; mkdir -p $(printf 'd/%.0s' {1..1500})"
+    ran = declared(tmp_path, agents, deep).run()
+    assert (ran.result.completion.verdict, ran.result.text) == (Verdict.COMPLETE, "seen")
+    assert list(tmp_path.glob("projects/sessions/s/attempts/*/home")) == []

@@ -27,7 +27,11 @@ from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
 from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
+from tests.unit.runners.test_folder_trees import make_deep
+from worker.files.folder_trees import remove_tree
 from worker.plugins.backup import keyspace, restoring
+from worker.plugins.backup.archive import ArchiveWriter
+from worker.plugins.backup.folder_saving import save_folder
 from worker.plugins.backup.keyspace import find_restore_server
 from worker.processes.embedded_broker import EmbeddedBroker, ServerBinary, find_server
 
@@ -293,3 +297,13 @@ def test_a_backup_of_an_older_server_goes_back_into_one_like_it(
             )
         finally:
             server.terminate()
+
+
+@pytest.mark.parametrize(("levels", "name"), [(1500, "d"), (60, "n" * 200)])
+def test_a_folder_too_deep_to_be_restored_is_left_out_and_counted(tmp_path: Path, levels: int, name: str) -> None:
+    make_deep(tmp_path / "top", levels, name)
+    (tmp_path / "top" / "other").write_text("kept")
+    with ArchiveWriter(tmp_path / "archive") as archive:
+        assert save_folder(archive, tmp_path / "top", "root/projects", lambda _: False) == 1
+        assert archive.entries["root/projects/other"].size == 4
+    remove_tree(tmp_path / "top")

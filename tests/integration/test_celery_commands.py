@@ -138,6 +138,7 @@ async def test_the_pool_grows_and_shrinks_and_turns_that_run_go_on(
     assert operator.control("pool_shrink", n=3) == {"ok": "pool will shrink"}
     assert (operator.inspect("stats")["pool"]["agent-slots"], len(operator.active())) == (1, 3)
     assert "at least one slot" in operator.control("pool_shrink", n=1)["error"]
+    assert "at least one slot" in operator.control("pool_grow", n=-1)["error"]
     for turn_id in turns:
         await installation.client.canceller.cancel(turn_id)
         await installation.result(turn_id)

@@ -18,6 +18,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.index.clearing import clear
 from tests.installation import environ_of
+from tests.unit.runners.test_folder_trees import make_deep
 from worker.cli import main
 from worker.files.folder_clearing import GONE, OldFolder, find_old_folders, remove_folder
 
@@ -241,3 +242,13 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
         assert (await clear(client.store, dry_run=False))["records"] == 1
         assert await client.store.redis.exists(keys.turn(turns["finished"])) == 0
         assert await client.store.redis.exists(keys.turn(turns["waiting"])) == 1
+
+
+def test_a_folder_of_any_depth_goes_and_holds_up_no_other(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+    deep = session(settings, "deep", days=40, attempts={"a": 40})
+    make_deep(deep / "attempts" / "a" / "output")
+    for each in (deep / "attempts" / "a", deep / "attempts", deep):
+        os.utime(each, (time.time() - 40 * DAY,) * 2)
+    session(settings, "other", days=40, attempts={"a": 40})
+    assert gc()["folders"]["sessions"] == 2
+    assert list(settings.sessions_dir.iterdir()) == []

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
@@ -93,3 +94,28 @@ async def test_a_process_that_loses_its_role_while_it_observes_leaves_the_rest_t
     assert seen == [*turns[:lost_at], *turns], "they come again: their batch was not confirmed"
     await ledger.close()
     store.close()
+
+
+async def test_an_observer_that_raises_holds_up_no_other(
+    client: TurnsClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def fail(turn: Turn, _: object) -> None:
+        raise OSError("its service is away")
+
+    def observe(turn: Turn, _: object) -> None:
+        seen.append(turn.turn_id)
+
+    found = {"broken": SimpleNamespace(observe=fail), "sound": SimpleNamespace(observe=observe)}
+    monkeypatch.setattr(observers, "_load_observers", lambda: found)
+    ledger, feed = Ledger(settings, "w"), observers.ObserverFeed(settings, SingleConnection(settings))
+    await ledger.release_turns()
+    await feed.poll()
+    turn_id = await client.submitter.submit(request(session_id="s"))
+    await ledger.commit_transition(await ledger.claim_turn(turn_id, "s", FIRST), PASSED)
+    with capture_logs() as logs:
+        await feed.poll()
+    assert seen == [turn_id]
+    assert [(each["event"], each["observer"]) for each in logs] == [("observer.failed", "broken")]
+    await ledger.close()

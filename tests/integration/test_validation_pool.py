@@ -100,6 +100,39 @@ def test_a_validator_that_eats_memory_is_blamed_and_the_others_are_heard(install
     assert "MemoryError" in found[0].message
 
 
+def test_a_validator_that_forks_costs_no_other_answer_its_verdict(install: Callable[[str], None]) -> None:
+    install("os.fork(); return []")
+    judges = ValidationPool(10.0)
+    assert codes(judges, case("Ja.", "own")) == []
+    assert codes(judges, case(LONG, "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+    assert codes(judges, case("Ja.", "own", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+
+
+def test_a_validator_that_is_stopped_leaves_none_of_its_programs_behind(
+    install: Callable[[str], None], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    install(
+        "started = __import__('subprocess').Popen(['sleep', '600']); "
+        f"print(started.pid, file=open({str(seen)!r}, 'a'), flush=True); started.wait()"
+    )
+    assert codes(ValidationPool(2.0), case("Ja.", "own")) == [("own", "VALIDATOR_ERROR")]
+    for pid in map(int, seen.read_text().split()):
+        wait_for(lambda pid=pid: not alive(pid))
+
+
+def test_a_child_in_which_a_validator_left_much_memory_occupied_is_replaced(install: Callable[[str], None]) -> None:
+    install("globals().setdefault('left', []).append(bytearray(24 * 2**20)); return []")
+    judges = ValidationPool(30.0, memory_mb=256)
+    children = []
+    for _ in range(4):
+        assert codes(judges, case("Ja.", "own")) == []
+        children.append(idle(judges))
+    assert children[0] == children[1] != []
+    assert children[2] == []
+    assert children[3] not in ([], children[0])
+
+
 def test_a_validator_that_waits_for_a_program_has_the_time_it_asks_for(
     install: Callable[[str], None], tmp_path: Path
 ) -> None:

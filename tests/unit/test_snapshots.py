@@ -1,11 +1,17 @@
 """Snapshots of a session's folder: each holds what the folder held, in few objects, and gc leaves what is needed."""
 
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_client.contract.session_files import SessionFilesTooLarge
+from tests.unit.runners.test_folder_trees import make_deep
+from worker.files.folder_trees import remove_tree
+from worker.files.safe_io import open_folder
+from worker.plugins.object_store.folder import scan_folder
 from worker.plugins.object_store.object_clearing import find_unneeded
 from worker.plugins.object_store.objects import StoredObject
 from worker.plugins.object_store.snapshots import (
@@ -72,3 +78,10 @@ def test_a_damaged_pointer_is_refused(text: str) -> None:
 def test_a_damaged_manifest_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="no manifest"):
         SnapshotManifest.from_bytes(content)
+
+
+def test_a_folder_too_deep_for_a_snapshot_is_too_large(tmp_path: Path) -> None:
+    make_deep(tmp_path / "top")
+    with open_folder(tmp_path / "top") as top, pytest.raises(SessionFilesTooLarge, match="128 levels"):
+        scan_folder(tmp_path / "top", top)
+    remove_tree(tmp_path / "top")

@@ -51,14 +51,17 @@ class TurnPool(BasePool):
         self.app.engine.close()
 
     def grow(self, n: int = 1) -> None:
-        """Add ``n`` agent slots, as requested by ``celery control pool_grow``."""
+        """Add ``n`` agent slots, as requested by ``celery control pool_grow``, or remove them if ``n`` is negative.
+
+        Running turns continue. Raises ``ValueError`` if no slot would be left.
+        """
+        if self.limit + n < 1:
+            raise ValueError("a worker keeps at least one slot; to take no new turns: `turns worker quiet`")
         self.limit += n
         self.app.engine.slots.set_limit(RUN_QUEUE, self.limit)
 
     def shrink(self, n: int = 1) -> None:
         """Remove ``n`` agent slots. Running turns continue. Raises ``ValueError`` if no slot would be left."""
-        if n >= self.limit:
-            raise ValueError("a worker keeps at least one slot; to take no new turns: `turns worker quiet`")
         self.grow(-n)
 
     @property

@@ -198,10 +198,15 @@ class ValidatorProcess:
             pid = os.fork()
         if not pid:
             try:
+                os.setpgid(0, 0)
                 ours.close()
+                with contextlib.suppress(OSError):  # standard error may be closed
+                    os.dup2(2, 1)  # standard output is the command's own, such as JSON
                 self._serve_calls(theirs, call)
             finally:
                 os._exit(0)
+        with contextlib.suppress(OSError):  # the child has ended
+            os.setpgid(pid, pid)  # here as well, so that the group exists before it may have to be killed
         theirs.close()
         self._pid, self._pipe = pid, ours
         return ours
@@ -216,20 +221,24 @@ class ValidatorProcess:
         self._pid, self._pipe = 0, None
 
     def _kill_child(self) -> None:
+        """Kill the child and the programs that its validators have started."""
         if self._pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                os.killpg(self._pid, signal.SIGKILL)
 
     def _serve_calls(self, pipe: Connection, call: tuple[Any, ...]) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        own_pid = os.getpid()
         with contextlib.suppress(EOFError, OSError):
             while True:
                 index, method, arguments, seconds = call
                 signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
                 answer = self._run_call(index, method, arguments)
+                if os.getpid() != own_pid:
+                    return  # a validator forked; its copy of this child must not answer as well
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 try:
                     pipe.send(answer)
@@ -257,7 +266,7 @@ def limit_memory(megabytes: int) -> Iterator[None]:
     """Limit the memory in MiB that this process may still allocate within the block; more raises ``MemoryError``."""
     old, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (old, hard) if bound != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([_read_private_memory() + megabytes * 2**20, *bounds]), hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (min([read_private_memory() + megabytes * 2**20, *bounds]), hard))
     _before.append((old, hard))
     try:
         yield
@@ -279,7 +288,8 @@ def lift_memory_limit() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, bound)
 
 
-def _read_private_memory() -> int:
+def read_private_memory() -> int:
+    """Return the private memory of this process in bytes, or 0 if the system does not tell."""
     try:
         lines = _STATUS.read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

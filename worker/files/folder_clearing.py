@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from api_client.contract.session_paths import session_directory
 from worker.files import recording
+from worker.files.folder_trees import remove_tree, walk_tree
 from worker.files.session import read_status
 
 #: Prefix of folders that were renamed for deletion. No session folder starts with a dot.
@@ -56,7 +56,7 @@ def find_old_folders(
 def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
     """Delete an old folder. If its session has become active again, keep the folder and return False."""
     if old.what == "gone":
-        shutil.rmtree(old.path)
+        remove_tree(old.path)
         return True
     recording.delete_recording(old.path)
     aside = (old.path.parent if old.what == "session" else old.path.parents[2]) / f"{GONE}{secrets.token_hex(6)}"
@@ -64,7 +64,7 @@ def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
     if live(old.session_id) and not old.path.exists():
         aside.rename(old.path)
         return False
-    shutil.rmtree(aside)
+    remove_tree(aside)
     return True
 
 
@@ -84,9 +84,9 @@ def find_last_change(path: Path) -> float:
 
 
 def measure_size(path: Path) -> int:
-    """Return the total size in bytes of all regular files below a folder, without following links."""
+    """Return the total size in bytes of the regular files that ``walk_tree`` finds, without following links."""
     total = 0
-    for folder, _, files in os.walk(path):
+    for folder, _, files in walk_tree(path):
         for name in files:
             try:
                 facts = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - thousands of them

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from worker.files.folder_trees import walk_tree
+
 #: Separators between words of a command, a setting (``--file=x``, ``@x``) or a list.
 _BETWEEN = re.compile(r"[\s'\"`;|&<>()\[\]{}=,@\\$]+")
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
@@ -93,13 +95,13 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 def _add_entries(digest: Any, path: Path, folder: Path) -> None:
     left = _MOST_ENTRIES
-    for place, folders, files in os.walk(path):
+    for place, folders, files in walk_tree(path):
         folders.sort()
         if place == str(folder):
             folders[:] = [name for name in folders if name not in _OURS]
         for name in sorted([*folders, *files])[:left]:
             try:
-                facts = os.lstat(os.path.join(place, name))  # noqa: PTH118 - os.walk gives texts
+                facts = os.lstat(os.path.join(place, name))  # noqa: PTH118 - the walk gives texts
             except OSError:
                 continue
             own = "" if stat.S_ISDIR(facts.st_mode) else f" {facts.st_size} {facts.st_mtime_ns}"

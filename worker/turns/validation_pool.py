@@ -6,6 +6,7 @@ is killed; then the validators are run one by one to find the guilty ones.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -30,7 +31,7 @@ from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
-from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory
+from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory, read_private_memory
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
@@ -49,6 +50,8 @@ _OURS = frozenset({*BUILT_IN, *OUR_RULES})
 _PR_SET_PDEATHSIG = 1
 #: Time for a new child to import the parsers, in seconds; not counted as validation.
 _START_SECONDS = 30.0
+#: A child is replaced once validators have left more than this part of its memory limit occupied: 1 / _KEPT_SHARE.
+_KEPT_SHARE = 4
 
 
 @checked_frozen(kw_only=True)
@@ -239,8 +242,12 @@ class _ChildPool:
         """Run ``work`` in a child process and return the result, or None if the child dies or takes too long."""
         with self._places:
             child = self._acquire_child()
-            answer = child.run_case(work, case, seconds)
-            if answer is None:
+            try:
+                answer = child.run_case(work, case, seconds)
+            except BaseException:
+                child.kill()
+                raise
+            if answer is None or child.has_grown:
                 child.kill()
             else:
                 self._idle.append(child)
@@ -270,6 +277,8 @@ class _Child:
         self._process.start()
         theirs.close()
         self._ready = False
+        #: True once the validators have left so much memory occupied that another child must take the next case.
+        self.has_grown = False
 
     def run_case(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
@@ -287,7 +296,8 @@ class _Child:
                 return patience
             if not self._pipe.poll(seconds + patience):
                 return None
-            answer: Found | ValidatorsUnavailable = self._pipe.recv()
+            answer: Found | ValidatorsUnavailable
+            answer, self.has_grown = self._pipe.recv()
         except (EOFError, OSError):
             return None
         return answer
@@ -297,6 +307,12 @@ class _Child:
         return self._process.is_alive()
 
     def kill(self) -> None:
+        """Kill the child and the programs that its validators have started."""
+        if pid := self._process.pid:
+            with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                # Raises if the child was waited for, when its id may be that of another process.
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                os.killpg(pid, signal.SIGKILL)
         self._process.kill()
         self._process.join()
         self._pipe.close()
@@ -308,7 +324,10 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
         return
     # Ctrl-C reaches the whole process group; the worker decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    own_pid = os.getpid()
+    os.setpgid(0, 0)  # so that the programs of validators can be killed together with this child
     provide_services()
+    most_memory = read_private_memory() + memory_mb * 2**20 // _KEPT_SHARE
     pipe.send(True)
     while True:
         try:
@@ -319,6 +338,8 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
             pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
             with limit_memory(memory_mb):
                 found = work(case)
-            pipe.send(found)
+            if os.getpid() != own_pid:
+                os._exit(0)  # a validator forked; its copy of this child must not answer as well
+            pipe.send((found, read_private_memory() > most_memory))
         except ValidatorsUnavailable as error:
             pipe.send(ValidatorsUnavailable(str(error)))

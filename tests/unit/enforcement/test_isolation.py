@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -189,6 +190,35 @@ def test_a_rule_that_overran_three_times_is_not_waited_for_again() -> None:
         found = [run_validators(str(number), guarded)[0].message for number in range(4)]
     assert "3 times" in found[3] or "3 times" in run_validators("x", guarded)[0].message
     assert calls == [], "what a rule changes stays in its child"
+
+
+def test_a_rule_that_forks_gives_no_other_rule_its_verdict() -> None:
+    with isolate_validators([Faulty(os.fork), RegexRule(must=("b+",))]) as guarded:
+        found = [run_validators("a", guarded) for _ in range(3)]
+    assert [[issue.validator for issue in issues] for issues in found] == [["regex"]] * 3
+
+
+def test_a_rule_that_overruns_leaves_none_of_its_programs_behind(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+
+    def hang() -> None:
+        started = subprocess.Popen(["sleep", "600"])
+        seen.write_text(str(started.pid))
+        started.wait()
+
+    with isolate_validators([Faulty(hang)], seconds=2) as guarded:
+        assert [issue.code for issue in run_validators("a", guarded)] == ["VALIDATOR_ERROR"]
+    wait_for(lambda: not alive(int(seen.read_text())))
+
+
+def test_what_a_rule_or_its_program_prints_is_no_output_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    def prints() -> None:
+        os.write(1, b"said\n")
+        subprocess.run(["echo", "said too"], check=True)
+
+    with isolate_validators([Faulty(prints)]) as guarded:
+        assert run_validators("a", guarded) == []
+    assert capfd.readouterr() == ("", "said\nsaid too\n")
 
 
 def test_what_cannot_be_sent_to_a_child_reaches_it_all_the_same() -> None:

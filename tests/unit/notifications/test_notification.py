@@ -1,7 +1,10 @@
 """A notification's id, its form, and its signature as OpenAI's own verifier sees it."""
 
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -190,3 +193,34 @@ def test_an_error_of_the_receiver_and_one_who_is_not_there_are_not_sent() -> Non
             post_body(receiver.url, b"{}", {}, allow_internal=True)
     with pytest.raises(DeliveryError, match="ConnectionRefusedError"):
         post_body(receiver.url, b"{}", {}, allow_internal=True)
+
+
+@contextmanager
+def dripping(first: bytes, drop: bytes) -> Iterator[str]:
+    """Serve a receiver that never ends its reply: it sends ``first``, then ``drop`` again and again."""
+    closed = threading.Event()
+
+    def drip(taken: socket.socket) -> None:
+        with taken, suppress(OSError):
+            taken.sendall(first)
+            while not closed.wait(0.05):
+                taken.sendall(drop)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=lambda: drip(server.accept()[0]))
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/hook"
+        closed.set()
+        thread.join()
+
+
+def test_a_receiver_that_never_ends_its_headers_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.plugins.notifications.delivery._SECONDS", 0.5)
+    with dripping(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n") as url, pytest.raises(DeliveryError, match="no answer within"):
+        post_body(url, b"{}", {}, allow_internal=True)
+
+
+def test_a_notification_is_taken_although_the_body_of_the_reply_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.plugins.notifications.delivery._SECONDS", 0.5)
+    with dripping(b"HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n", b"") as url:
+        post_body(url, b"{}", {}, allow_internal=True)

@@ -48,7 +48,7 @@ def backup(target: Path, as_json: bool) -> None:
         write_json({"archive": str(target), **asdict(saved), "files_in": settings.files or str(settings.root)})
         return
     at = datetime.fromtimestamp(saved.at, UTC).isoformat(timespec="seconds")
-    odd = f", {count_noun(saved.left_out, 'link or socket')} left out" if saved.left_out else ""
+    odd = f", {saved.left_out} left out (links, sockets, very deep folders)" if saved.left_out else ""
     click.echo(f"{target}: the store at {at}, {count_noun(saved.files, 'file')}, {saved.bytes / 2**20:.1f} MiB{odd}")
     click.echo(f"checksum {saved.digest}")
     if saved.lacking:

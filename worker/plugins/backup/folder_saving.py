@@ -8,15 +8,21 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from worker.files.folder_trees import MOST_LEVELS
 from worker.plugins.backup.archive import ArchiveWriter
 
 #: How often a folder is listed again while its entries keep changing.
 _LOOKS = 5
 _IN_MEMORY = 16 * 2**20
+#: Bytes of a path from which on the kernel refuses it, with room for the name of an entry.
+_LONGEST_PATH = 4096 - 256
 
 
 def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
-    """Add a folder and its content to an archive. Return how many entries (links, sockets, pipes) were left out."""
+    """Add a folder and its content to an archive. Return how many entries were left out.
+
+    Those are links, sockets, pipes, and folders too deep to be restored.
+    """
     facts = path.stat(follow_symlinks=False)
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
     known: dict[str, int] = {}
@@ -38,8 +44,12 @@ def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[P
 
 
 def _save_entry(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
+    if len(os.fsencode(path)) >= _LONGEST_PATH:
+        return 1
     mode = path.stat(follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
+        if name.count("/") >= MOST_LEVELS:
+            return 1
         return save_folder(archive, path, name, skip)
     if not stat.S_ISREG(mode):
         return 1

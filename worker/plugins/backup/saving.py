@@ -38,7 +38,7 @@ class SavedArchive:
 
     Attributes:
         at: time of the store's snapshot, in seconds since the epoch.
-        left_out: number of links, sockets and pipes that were skipped.
+        left_out: number of links, sockets, pipes and very deep folders that were skipped.
         lacking: why this machine could not restore the archive; empty if it could.
     """
 

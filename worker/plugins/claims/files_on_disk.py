@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from worker.enforcement.rules import ObservedRun
 from worker.enforcement.tool_call_log import OnDisk
+from worker.files.folder_trees import walk_tree
 
 #: The most files of an agent's folder that are checked.
 MOST_FILES = 2_000
@@ -42,7 +42,7 @@ def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
 
 def _below(folder: Path) -> Iterator[str]:
     left = MOST_FILES
-    for base, names, files in os.walk(folder):
+    for base, names, files in walk_tree(folder):
         names[:] = [name for name in sorted(names) if name not in _NOT_ITS_WORK and not name.startswith(".")]
         for name in sorted(files):
             path = Path(base) / name

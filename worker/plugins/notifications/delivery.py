@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
@@ -56,9 +57,13 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_intern
         try:
             connection.request("POST", path, body, dict(headers))
             answer = connection.getresponse()
-            answer.read(_MOST_READ)
+            if connection.was_late:  # http.client takes the end of the connection for that of the headers
+                raise TimeoutError
+            with contextlib.suppress(OSError, http.client.HTTPException):  # the status says all
+                answer.read(_MOST_READ)
         except (OSError, http.client.HTTPException) as error:
-            said = f"{host}: {type(error).__name__}: {error}"
+            late = f"no answer within {_SECONDS:g} s" if connection.was_late else f"{type(error).__name__}: {error}"
+            said = f"{host}: {late}"
             continue
         finally:
             connection.close()
@@ -70,21 +75,39 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_intern
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """An HTTP connection to a fixed IP address; TLS and the ``Host`` header use the host name."""
+    """An HTTP connection to a fixed IP address; TLS and the ``Host`` header use the host name.
+
+    It ends after ``_SECONDS``, also with a receiver that sends a byte now and then.
+    """
 
     def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
         super().__init__(host, port, timeout=_SECONDS)
         self._address, self._tls = address, tls
         self.default_port = 443 if tls else 80  # left out of the Host header
+        self.was_late = False
+        self._ending = threading.Timer(_SECONDS, self._end_late)
+        self._ending.daemon = True
 
     def connect(self) -> None:
-        plain = socket.create_connection((self._address, self.port), self.timeout)
+        self.sock = plain = socket.create_connection((self._address, self.port), self.timeout)
+        self._ending.start()
         try:
-            context = ssl.create_default_context() if self._tls else None
-            self.sock = context.wrap_socket(plain, server_hostname=self.host) if context else plain
+            if self._tls:
+                context = ssl.create_default_context()
+                self.sock = context.wrap_socket(plain, server_hostname=self.host, do_handshake_on_connect=False)
+                self.sock.do_handshake()
         except BaseException:
             plain.close()
             raise
+
+    def close(self) -> None:
+        self._ending.cancel()
+        super().close()
+
+    def _end_late(self) -> None:
+        self.was_late = True
+        with contextlib.suppress(OSError, AttributeError):  # it has just been closed
+            self.sock.shutdown(socket.SHUT_RDWR)
 
 
 _COMMAND_SECONDS = 10.0

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from api_client.contract.session_files import SessionFilesTooLarge
 from worker.files import recording
+from worker.files.folder_trees import MOST_LEVELS
 from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import DIRECTORY, ensure_folder, read_below
 from worker.files.session import KEPT
@@ -53,7 +54,7 @@ _known: RecentEntries[Path, dict[str, tuple[_Seen, str]]] = RecentEntries(most=2
 def scan_folder(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
     """Return the files, links and folders in a session's folder. Only changed files are read again.
 
-    Raises ``SessionFilesTooLarge`` beyond ``most_bytes`` (0: unlimited) or ``MOST_ENTRIES``.
+    Raises ``SessionFilesTooLarge`` beyond ``most_bytes`` (0: unlimited), ``MOST_ENTRIES`` or ``MOST_LEVELS``.
     """
     before, now = _known.get(path) or {}, time.time_ns()
     seen: dict[str, tuple[_Seen, str]] = {}
@@ -87,7 +88,12 @@ def scan_folder(path: Path, session: int, *, most_bytes: int = 0) -> FolderState
 
 
 def _walk(folder: int, above: str) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Yield the path, status and open parent folder of every entry. A folder comes before its content."""
+    """Yield the path, status and open parent folder of every entry. A folder comes before its content.
+
+    Raises ``SessionFilesTooLarge`` below ``MOST_LEVELS``.
+    """
+    if above.count("/") > MOST_LEVELS:
+        raise SessionFilesTooLarge(f"the session's folder is more than {MOST_LEVELS} levels deep")
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
     for name in names:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from worker.files.folder_trees import walk_tree
 from worker.files.safe_io import open_folder, read_file
 from worker.runners.agent_sessions import discard_session, find_continued_session, session_file
 from worker.runners.agent_sessions import keep_session as keep_session
@@ -112,7 +112,7 @@ def _state_files(home: Path, state: Sequence[str]) -> Iterator[Path]:
             continue
         if start.is_file():
             yield start
-        for folder, _, files in os.walk(start):
+        for folder, _, files in walk_tree(start):
             for file in sorted(files):
                 path = Path(folder) / file
                 if stat.S_ISREG(path.lstat().st_mode):

@@ -15,6 +15,7 @@ from api_client.contract.image import find_image_names
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog
+from worker.files.folder_trees import remove_tree
 from worker.files.safe_io import SHORT_OF
 from worker.files.workspace import RESPONSE, read_accepted_files
 from worker.plugins.programs import agent_home as homes
@@ -281,7 +282,7 @@ class ProgramRunner(ProcessRunner):
             asks = result.completion.verdict is Verdict.ASKS
             return replace(result, interruption=self.find_interruption(run, reader)) if asks else result
 
-        clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
+        clear = functools.partial(remove_tree, run.home, ignore_errors=True)
         return RunReader(take_line=reader.take_line, conclude=conclude, clear=clear, finished=lambda: reader.finished)
 
     def _conclude_run(self, run: ProgramRun, reader: OutputReader, ending: RunEnding, emit: Emit) -> RunResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from api_client.contract.completion import ErrorKind, IncompleteReason, Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.files import recording
+from worker.files.folder_trees import remove_tree
 from worker.files.safe_io import SHORT_OF
 from worker.runners.agent_sessions import agent_session_id, home_folder
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error, not_begun
@@ -184,4 +184,4 @@ class ClaudeCliRunner(ProcessRunner):
 
 
 def _home_remover(home: Path) -> Callable[[], None]:
-    return functools.partial(shutil.rmtree, home, ignore_errors=True)
+    return functools.partial(remove_tree, home, ignore_errors=True)

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import secrets
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import Settings
+from worker.files.folder_trees import remove_tree
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import Order
 from worker.runners.claude import cli_sessions
@@ -169,7 +169,7 @@ def _wait_for_sandbox(process: AgentProcess) -> bool:
 
 def _remove_spare(top: Path) -> None:
     with contextlib.suppress(OSError):
-        top.unlink() if top.is_symlink() else shutil.rmtree(top)
+        top.unlink() if top.is_symlink() else remove_tree(top)
 
 
 def _sweep_spares(place: Path) -> None:
@@ -206,7 +206,7 @@ class ClaudeSpare(ClaudeAgent):
         try:
             top.parent.mkdir(parents=True, exist_ok=True)
             before.rename(top)
-            self._held.callback(shutil.rmtree, top, ignore_errors=True)
+            self._held.callback(remove_tree, top, ignore_errors=True)
             before.symlink_to(top)
             pass_failpoint("spare.moved")
             write_instructions(order, top / "home", self._settings)

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from api_client.contract.completion import ErrorKind
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import Settings
+from worker.files.folder_trees import remove_tree
 from worker.files.safe_io import SHORT_OF
 from worker.files.session import KEPT
 from worker.runners.agent_sessions import TRANSCRIPTS, agent_session_id
@@ -103,7 +103,7 @@ def open_agent(
     """Start an agent process for this run's session and return it, or return an error result. May block."""
     began, top, base = time.monotonic(), new_process_folder(order), cli_sessions.find_base(order)
     held = contextlib.ExitStack()
-    held.callback(shutil.rmtree, top, ignore_errors=True)
+    held.callback(remove_tree, top, ignore_errors=True)
     files, inner = (
         ProcessFiles(top=top, mark=order.process_tag, agent=agent_session_id(order)),
         order_inside(order, top),
@@ -128,7 +128,7 @@ def open_agent(
 def new_process_folder(order: Order) -> Path:
     """Delete the folders of the session's earlier processes, and return the path of a new process's folder."""
     top = order.workdir / TRANSCRIPTS / KEPT / order.directory.name
-    shutil.rmtree(top.parent, ignore_errors=True)
+    remove_tree(top.parent, ignore_errors=True)
     return top
 
 
