@@ -45,8 +45,8 @@ up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 
 # Each file's tests stay in one process, and the files in their order: the longest first (tests/tiers.py).
 JOBS ?= 2
-# Long tests mostly wait for their processes: four at once need less than two processors.
-LONG_JOBS ?= 4
+# Long tests wait for their processes more than half of the time: six at once keep two processors busy.
+LONG_JOBS ?= 6
 # The few tests that fail beside others run once more, alone; those that pass then are named (tests/rerun_failed.py).
 PYTEST := $(BIN)/python -m tests.rerun_failed $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 test: $(READY) ## Run the short tests: about 3 minutes on two cores (JOBS=1: one process; PYTEST_ARGS adds arguments)

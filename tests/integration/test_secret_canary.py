@@ -9,7 +9,8 @@ pytest.importorskip("mcp")
 
 from api_client.contract.turn import Outcome
 from tests.installation import Installation, run
-from tests.ports import free_port
+from tests.ports import answers_on, free_port
+from tests.support import wait_for
 from tests.tools.running import HERE, PYTHON, block, call, equip, told
 from tests.tools.stored_secrets import CANARY, find_holders, store_secret
 
@@ -29,6 +30,7 @@ async def test_what_is_stored_logged_or_shown_has_no_credential(installation: In
             block("web", url=f"http://127.0.0.1:{port}/mcp", credentials="web", writes="allow"),
             log_level="debug",
         )
+        wait_for(lambda: answers_on(port))
         installation.worker()
         calls = [(f"{server}__{tool}", {}) for server in ("own", "web") for tool in ("tell", "fail")]
         turn_id = await call(installation, *calls, owner="local")

@@ -276,3 +276,15 @@ def test_a_supervisor_has_no_client_of_the_store_and_a_worker_no_templates(insta
     loaded = {pid: Path(f"/proc/{pid}/maps").read_text() for pid in (worker.pid, *worker.children().values())}
     assert "hiredis" not in loaded.pop(worker.pid)
     assert all("hiredis" in maps and "markupsafe" not in maps for maps in loaded.values())
+
+
+def test_a_worker_imports_little_to_look_at_its_store_and_to_say_that_it_stops(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # each import is a line of its log
+    worker = installation.worker()
+    worker.ask_to_end()
+    worker.await_end()
+    imported = {line.rpartition("|")[2].strip() for line in worker.log_file.read_text().splitlines()}
+    assert {"worker.cli.checks.server_version", "worker.cli.installation.stop_announcement"} <= imported
+    assert imported & {"worker.cli.checks.broker", "rich.pretty"} == set()

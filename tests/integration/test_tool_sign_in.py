@@ -55,9 +55,9 @@ class Served(NamedTuple):
     log: Path
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    port, log = free_port(), tmp_path / "tokens.log"
+@pytest.fixture(scope="module")
+def sign_in_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    port, log = free_port(), tmp_path_factory.mktemp("sign-in") / "tokens.log"
     started = subprocess.Popen([PYTHON, "-m", "tests.tools.sign_in_server", str(port), log], cwd=HERE.parents[1])
     try:
         with socket.socket() as probe:
@@ -66,6 +66,14 @@ def served(tmp_path: Path) -> Iterator[Served]:
     finally:
         started.kill()
         started.wait()
+
+
+@pytest.fixture
+def served(sign_in_server: Served) -> Served:
+    """The server with an empty log; what it gave to the clients of other tests is of no use to this one's."""
+    for file in sign_in_server.log.parent.iterdir():
+        file.unlink()
+    return sign_in_server
 
 
 def configure(installation: Installation, served: Served, **oauth: Any) -> None:

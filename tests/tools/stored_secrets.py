@@ -2,20 +2,19 @@
 
 import gzip
 import json
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.installation import Installation, run
+from tests.installation import Installation, Said
 
 CANARY = "canary-7f3a9-secret"
 
 
-def run_secrets(installation: Installation, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``turns secrets`` with this text on standard input."""
-    return run(installation.settings, "secrets", *arguments, stdin=text)
+def run_secrets(installation: Installation, *arguments: str, text: str = "") -> Said:
+    """Run ``turns secrets`` in this process, with this text on standard input."""
+    return installation.command("secrets", *arguments, stdin=text)
 
 
 def store_secret(installation: Installation, name: str, value: dict[str, Any], owner: str = "") -> None:

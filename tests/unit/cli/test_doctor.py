@@ -16,7 +16,7 @@ from api_client.workers.fleet import check_disk, find_alerts, make_fleet
 from api_client.workers.installation_state import InstallationState
 from api_client.workers.reason import InstallationFacts, Reason, Wait, WaitingGroup
 from tests.installation import turns
-from worker.cli.checks import broker, workers
+from worker.cli.checks import broker, server_version, workers
 from worker.cli.checks.claude import (
     MEASURED,
     check_claude,
@@ -198,16 +198,20 @@ INFO = {
 )
 def test_what_a_server_says_of_itself_is_judged(change: dict[str, Any], state: str) -> None:
     info = INFO | change
-    found = [broker.check_version("b", info), broker.check_persistence("b", info), broker.check_memory("b", info)]
+    found = [
+        server_version.check_version("b", info),
+        broker.check_persistence("b", info),
+        broker.check_memory("b", info),
+    ]
     worst = [one for one in found if one.state != "ok"]
     assert [one.state for one in worst] == ([state] if state != "ok" else [])
     assert all(one.fix for one in worst)
 
 
 def test_an_unpatched_redis_is_told() -> None:
-    assert broker.check_version("b", {"redis_version": "7.0.15"}).state == "warning"
-    assert broker.check_version("b", {"redis_version": "7.2.10"}).state == "warning"
-    assert broker.check_version("b", {"redis_version": "8.2.2"}).state == "ok"
+    assert server_version.check_version("b", {"redis_version": "7.0.15"}).state == "warning"
+    assert server_version.check_version("b", {"redis_version": "7.2.10"}).state == "warning"
+    assert server_version.check_version("b", {"redis_version": "8.2.2"}).state == "ok"
 
 
 @pytest.mark.parametrize(

@@ -17,23 +17,16 @@ from api_client.store.cluster import find_slot
 from api_client.store.commands import CANCEL
 from api_client.store.unfinished_restore import refuse_unfinished_restore
 from worker.cli.checks.finding import Finding
+from worker.cli.checks.server_version import Info, check_version
 from worker.cli.output import count_noun
 from worker.cli.store_access import run_with_settings
 from worker.processes.append_only_file import find_append_only_files, remove_holes
 
-LOWEST = (7, 0)
-#: First releases without CVE-2025-49844 (a script escapes from Lua), by server and release line.
-PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
-    "redis": {(7, 2): (7, 2, 11), (7, 4): (7, 4, 6), (8, 0): (8, 0, 4), (8, 2): (8, 2, 2)},
-    "valkey": {(7, 2): (7, 2, 11), (8, 0): (8, 0, 6), (8, 1): (8, 1, 4)},
-}
 #: Largest clock difference before logs and metrics become misleading.
 _SKEW_SECONDS = 2.0
 _FULL = 0.85
 
 _ASKED = ("min-replicas-to-write", "appendfsync", "cluster-node-timeout")
-
-Info = Mapping[str, Any]
 
 
 def check_brokers(settings: Settings) -> Iterator[Finding]:
@@ -241,22 +234,6 @@ def check_clock(name: str, redis: Any) -> Finding:
         return Finding(f"{name} clock", "ok", f"differs from this machine's by {abs(skew) * 1000:.0f} ms")
     fix = "run NTP on both machines"
     return Finding(f"{name} clock", "warning", f"differs from this machine's by {skew:+.1f} s", fix)
-
-
-def check_version(name: str, info: Info) -> Finding:
-    """Check that the server's version is recent enough and has its security patches."""
-    kind = "valkey" if "valkey_version" in info else "redis"
-    text = str(info.get(f"{kind}_version", "0.0.0"))
-    number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
-    check = f"{name} version"
-    if number < LOWEST:
-        return Finding(check, "wrong", f"{kind} {text} is too old", "use Valkey, or Redis 7.0 or newer")
-    patched = PATCHED[kind].get(number[:2], (0,))
-    if number < patched or (kind == "redis" and number[:2] == (7, 0)):
-        newest = ".".join(map(str, max(PATCHED[kind].values())))
-        fix = f"update the server, for instance to {kind} {newest}"
-        return Finding(check, "warning", f"{kind} {text} has a hole: a script can leave Lua (CVE-2025-49844)", fix)
-    return Finding(check, "ok", f"{kind} {text}")
 
 
 def check_persistence(name: str, info: Info) -> Finding:

@@ -81,7 +81,7 @@ def require_version(name: str, server: Any) -> None:
     """Raise ``SettingsError`` if a server is too old. Accept a server that does not report its version."""
     from redis.exceptions import ResponseError
 
-    from worker.cli.checks.broker import check_version
+    from worker.cli.checks.server_version import check_version
 
     try:
         found = check_version(name, server.info("server"))

@@ -54,8 +54,9 @@ def worker(processes: int | None, foreground: bool) -> None:
 
     def announce_stop_from_child() -> None:
         """Announce the stop from a child process, so that this process need not import anything."""
-        announce = "announce_stop_from_environment"
-        asks = f"from worker.cli.installation.stop_announcement import {announce}; {announce}()"
+        imports = "from worker.cli.installation.stop_announcement import announce_stop_from_environment as announce"
+        tuning = "from worker.processes.process_tuning import import_without_unused"
+        asks = f"{tuning}\nwith import_without_unused():\n    {imports}\nannounce()"
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops
             subprocess.run(
                 [sys.executable, "-P", "-c", asks],
