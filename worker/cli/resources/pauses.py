@@ -34,7 +34,7 @@ def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> flo
             at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
             return (at if at > now else at + timedelta(days=1)).timestamp()
         return datetime.fromisoformat(value).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is not a time such as 14:30 or 2026-12-24T08:00") from None
 
 
