@@ -84,6 +84,9 @@ def check_decision(kind: str, note: str, text: str, decision_id: str = "") -> No
     if decision_id and not _ID.fullmatch(decision_id):
         message = f"decision_id must be 1 to {MAX_ID} letters, digits or . _ @ : -, not {decision_id[:80]!r}"
         raise BadRequest(message, param="decision_id")
+    for name, said in (("note", note), ("text", text)):
+        if "\0" in said:
+            raise BadRequest(f"the {name} holds NUL, which is not a character", param=name)
     if len(note) > MAX_NOTE:
         raise BadRequest(f"the note must have at most {MAX_NOTE} characters", param="note")
     if len(text) > MAX_TEXT:

@@ -54,7 +54,7 @@ def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
         message = f"escalation: runs must be from 0 (no stage 1) to {MAX_RUNS}, not {escalation.runs}"
         raise BadRequest(message, param="escalation.runs")
     if not 1 <= escalation.timeout_seconds <= MAX_WAIT_SECONDS:
-        message = f"escalation: timeout_seconds must be from 1 to {MAX_WAIT_SECONDS:g}"
+        message = f"escalation: timeout_seconds must be from 1 to {MAX_WAIT_SECONDS:.0f}"
         raise BadRequest(message, param="escalation.timeout_seconds")
     if escalation.default not in DEFAULTS:
         message = f"escalation: default must be one of {', '.join(DEFAULTS)}, not {escalation.default[:80]!r}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.order_log import Orders
+from api_client.contract.owners import parse_owner
 from api_client.pauses.pause import (
     _LONGEST_REASON,
     _LONGEST_SECONDS,
@@ -36,10 +37,12 @@ class Pauses:
     async def set_pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
         """Start a pause, replacing an earlier pause of the same target, and return the stored pause.
 
-        The pause lasts ``seconds``, or until ``pause.until``, or until somebody resumes. Raises ``BadRequest``.
+        An owner may be given by name. The pause lasts ``seconds``, or until ``pause.until``, or until somebody
+        resumes. Raises ``BadRequest``.
         """
         now = await self._store.read_clock_ms() / 1000
-        pause = replace(pause, since=now, until=now + seconds if seconds else pause.until)
+        name = _find_subject(pause.what, pause.name)
+        pause = replace(pause, name=name, since=now, until=now + seconds if seconds else pause.until)
         check_subject(pause.what, pause.name, self._store.settings)
         if len(pause.reason) > _LONGEST_REASON or not pause.reason.isprintable():
             raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
@@ -52,6 +55,7 @@ class Pauses:
 
     async def end_pause(self, what: str, name: str = "", *, by: str) -> bool:
         """End a pause, a limit or a model's circuit breaker. Return False if there was nothing to end."""
+        name = _find_subject(what, name)
         if what in {"model", LIMIT}:  # a subject no longer in the settings may still be paused
             check_subject("owner", name, self._store.settings)
         else:
@@ -88,3 +92,7 @@ class Pauses:
         words = [word for pair in changes.items() for word in pair]
         keys = self._store.keys
         return bool(await self._store.await_reply(self._change(keys=[keys.pauses, keys.held, keys.due], args=words)))
+
+
+def _find_subject(what: str, name: str) -> str:
+    return parse_owner(name) if what == "owner" else name

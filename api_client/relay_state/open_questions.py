@@ -15,6 +15,11 @@ class OpenQuestions:
         self._keys = Keys(store.namespace)
         self._forget = store.redis.register_script(REMOVE_OWN)
 
+    async def find_turn(self, owner: str, question: str) -> str:
+        """Return the turn that answers the question, or an empty string if there is none."""
+        found = await self._ask(self._redis.get(self._keys.asked(owner, question)))
+        return found.decode() if found else ""
+
     async def claim_question(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
         """Return the turn that already answers the question, or register ``turn_id`` and return it."""
         key, life = self._keys.asked(owner, question), int(keep_seconds * 1000)

@@ -38,7 +38,7 @@ def check_request(request: TurnRequest, settings: Settings) -> None:
         raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
     for name in _FIELDS:
         if (value := getattr(request, name)) and not _can_be_stored(value):
-            raise BadRequest(f"{name}: half a surrogate pair cannot be stored", param=name)
+            raise BadRequest(f"{name}: NUL and half a surrogate pair are no characters", param=name)
     if not request.messages or request.messages[-1].get("role") != "user":
         raise BadRequest("the last message must be the user's", param="messages")
     if not request.messages[-1]["content"].strip():
@@ -60,7 +60,7 @@ def check_request(request: TurnRequest, settings: Settings) -> None:
 
 def _can_be_stored(value: object) -> bool:
     if isinstance(value, str):
-        return value.isascii() or not _HALF.search(value)
+        return "\0" not in value and (value.isascii() or not _HALF.search(value))
     if isinstance(value, dict):
         return all(map(_can_be_stored, (*value, *value.values())))
     return not isinstance(value, tuple | list) or all(map(_can_be_stored, value))

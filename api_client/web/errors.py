@@ -85,13 +85,17 @@ class Problems:
         """Raise the first collected error, if any, with a message that lists all of them."""
         if not self.errors:
             return
-        first = self.errors[0]
-        if lines := list(dict.fromkeys(each.message for each in self.errors))[1:]:
-            listed = [first.message, *lines[: _MAX_LISTED - 1]]
-            more = f" and {len(lines) + 1 - _MAX_LISTED} more" if len(lines) >= _MAX_LISTED else ""
-            numbered = " ".join(f"({number}) {each}" for number, each in enumerate(listed, 1))
-            first.message, first.lists_several = f"{len(lines) + 1} problems: {numbered}{more}", True
+        first, messages = self.errors[0], list(dict.fromkeys(each.message for each in self.errors))
+        first.message, first.lists_several = _join_problems(messages), len(messages) > 1
         raise first
+
+
+def _join_problems(messages: list[str]) -> str:
+    if len(messages) == 1:
+        return messages[0]
+    numbered = " ".join(f"({number}) {each}" for number, each in enumerate(messages[:_MAX_LISTED], 1))
+    more = f" and {len(messages) - _MAX_LISTED} more" if len(messages) > _MAX_LISTED else ""
+    return f"{len(messages)} problems: {numbered}{more}"
 
 
 def convert_error(error: errors.HelixError, locale: str) -> ApiError:
@@ -99,9 +103,8 @@ def convert_error(error: errors.HelixError, locale: str) -> ApiError:
     match error:
         case errors.BadRequest():
             status = 403 if error.code in {"operators_only", "link_invalid"} else 400
-            return ApiError(
-                status, printable_text(str(error), 2_000), param=error.param, code=error.code or "invalid_value"
-            )
+            message = printable_text(_join_problems(str(error).split("\n")), 2_000)
+            return ApiError(status, message, param=error.param, code=error.code or "invalid_value")
         case errors.TurnNotFound():
             return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
         case FileMissing() | SessionFilesGone():

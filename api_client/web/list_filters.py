@@ -70,10 +70,9 @@ def _parse_time(name: str, text: str) -> float:
     except ValueError:
         pass
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):  # no time, or one too early for a number of seconds
         message = (
             f"{name}: must be a span (90s, 30m, 1h, 7d, 2w) or a time (2026-11-22T03:00Z); got {display_value(text)}"
         )
         raise bad_request(message, param=name) from None
-    return at.timestamp()

@@ -171,6 +171,8 @@ async def test_a_replay_asks_another_model_or_sends_another_message_and_says_of_
     fields = form(page, f"/turns/{turn_id}/replay-changed") | {"model": PLAIN, "message": "Und anders?"}
     answer = await http.post(f"/turns/{turn_id}/replay-changed", data=fields)
     assert answer.headers["location"] == f"/turns/{edited['turn_id']}"
+    unfit = await http.post(f"/turns/{turn_id}/replay-changed", data={**fields, "message": "a\0b"})
+    assert unfit.status_code == 400, "a form's text is held to what a body of JSON is"
     details = [line.detail for line in await bench.client.audit.read_lines(turn_id=turn_id)]
     assert f"model={OTHER}" in details
     assert "page, message edited" in details

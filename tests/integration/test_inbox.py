@@ -98,7 +98,8 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
     turn = await bench.suspended()
     with pytest.raises(TurnNotFound):
         await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="eve", owner="eve")
-    for kind, more in {"bless": {}, "retry": {}, "edit": {}, "approve": {"text": "x"}}.items():
+    wrong = [("bless", {}), ("retry", {}), ("edit", {}), ("approve", {"text": "x"}), ("approve", {"note": "\0"})]
+    for kind, more in [*wrong, ("retry", {"note": "a\0b"}), ("edit", {"text": "a\0b"})]:
         with pytest.raises(BadRequest):
             await bench.client.inbox.decide_turn(turn.turn_id, kind, by="alice", **more)
     assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED

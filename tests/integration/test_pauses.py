@@ -12,6 +12,7 @@ import pytest
 
 from api_client.api_keys import ApiKey, add_key, make_token
 from api_client.client import TurnsClient
+from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.pauses.pause import Pause
@@ -144,6 +145,14 @@ async def test_the_api_pauses_shows_and_resumes(http: httpx2.AsyncClient) -> Non
     assert (await http.delete("/v1/pauses/model/scripted")).json()["resumed"] is False
     assert (await http.post(f"/v1/turns/{turn['turn_id']}/cancel")).status_code == 200
     assert (await http.get("/v1/pauses")).json() == {"object": "list", "data": [], "held_turns": 0}
+
+
+async def test_an_owner_is_paused_and_resumed_over_http_by_name(http: httpx2.AsyncClient) -> None:
+    """The name was taken for the owner's hash: 201, and nobody's turns were held."""
+    paused = await http.post("/v1/pauses", json={"what": "owner", "name": "anna"})
+    assert (paused.status_code, paused.json()["name"]) == (201, owner_of_name("anna"))
+    assert (await http.delete("/v1/pauses/owner/anna")).json()["resumed"]
+    assert (await http.get("/v1/pauses")).json()["data"] == []
 
 
 async def test_users_see_what_is_paused_but_neither_whose_turns_nor_who_paused_them(settings: Settings) -> None:

@@ -290,3 +290,22 @@ async def test_a_python_agent_calls_tools_by_its_context(installation: Installat
     assert (turn.response.split()[:3], counts.read_text()) == (["counter__read", "line", "1"], "a\n"), told(
         installation, turn
     )
+
+
+@pytest.mark.parametrize("model", ["command:agent.yaml", "python:asks:agent"])
+async def test_an_agent_that_begins_anew_after_a_question_has_its_text_in_the_answer_once(
+    installation: Installation, model: str
+) -> None:
+    equip(installation, counting(installation.settings.root), models={"m": model})
+    (installation.settings.root / "asks.py").write_text(
+        "def agent(context):\n"
+        "    yield 'tools: I look. '\n"
+        "    yield str(context.call_tool('counter__write', note='a')['content'][0]['text'])\n"
+    )
+    installation.worker()
+    turn_id = await call(installation, ("list", {}), ("counter__write", {"note": "a"}))
+    await installation.until(turn_id, "suspended")
+    await installation.client.inbox.decide_turn(turn_id, "approve", by="ada")
+    turn = await installation.result(turn_id)
+    assert turn.response.count("tools:") == 1, told(installation, turn)
+    assert "line 1" in turn.response

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -125,6 +126,7 @@ async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_pla
     assert (shown["phase"], shown["directory"]) == ("two", "work")
     bad = await http.post("/v1/phases", json={"directory": "work", "phases": [{"id": "x", "describtion": "?"}]})
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_phases")
+    assert re.fullmatch(r"2 problems: \(1\) \[1\]\.\S+: .* \(2\) \[1\]\.\S+: .*", bad.json()["error"]["message"])
     outside = await http.post("/v1/phases", json={"directory": "../x", "phases": phases})
     assert outside.json()["error"]["param"] == "directory"
 

@@ -20,6 +20,7 @@ from api_client.store.connecting import _KEPT_CONNECTIONS
 from api_client.web.app.relay_server import create_app
 from tests.constants import Constants
 from tests.installation import Installation, RelayProcess, web
+from tests.integration.served import PAGE, REGENERATE, serving
 from tests.integration.test_web_store import BODY, DOORS
 from tests.support import wait_for, wait_until
 from tests.unit.web.conftest import caller
@@ -93,6 +94,18 @@ async def test_a_repeat_with_its_key_finds_its_turn_where_no_more_are_taken(
             assert answer.status_code == status, (keyed, answer.text)
             found += [answer.json()["turn_id"]] if status == 202 else []
     assert found[0] == found[1]
+
+
+async def test_a_regenerate_finds_the_lost_turn_where_no_more_are_taken(
+    settings: Settings, constants: Constants
+) -> None:
+    constants(ACCESS, TURNS_PER_MINUTE=1)
+    async with serving(replace(settings, api_keys=("one",))) as served:
+        lost = await served.turn_of(PAGE | ONE)
+        assert await served.turn_of(REGENERATE | ONE) == lost
+        another = {**PAGE, "x-owui-user-message-id": "u2"} | ONE
+        assert_refused(await served.http.post("/v1/chat/completions", json=BODY, headers=another), "rate_limited", 60)
+        assert not (await served.client.reader.read_turn(lost)).stop, "a question that was refused cancels nothing"
 
 
 async def test_each_phase_of_a_file_counts_as_an_unfinished_turn(settings: Settings, constants: Constants) -> None:

@@ -189,6 +189,14 @@ def reads_files(runner: object) -> bool:
     return bool(getattr(runner, "reads_files", True))
 
 
+def continues_answer(runner: object, order: Order) -> bool:
+    """Return True if a run after a question goes on with the answer, because its agent remembers the conversation.
+
+    Any other agent starts anew, and writes the whole answer once more.
+    """
+    return bool(order.agent_session) and bool(getattr(runner, "remembers", True))
+
+
 class Runner(Protocol):
     """Interface for running agents of one kind, each run in its own thread."""
 

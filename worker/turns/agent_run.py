@@ -40,6 +40,7 @@ from worker.runners.base import (
     RunResult,
     Stop,
     config_error,
+    continues_answer,
     needs_folder,
     not_begun,
     reads_files,
@@ -115,7 +116,7 @@ class AgentRun:
         writer = EventWriter(self._parts.ledger, self._lease.claim)
         try:
             continuation: Continuation | ResumedOutput | None = None
-            if self._before_answer is not None:
+            if self._before_answer is not None and continues_answer(runner, order):
                 continuation = ResumedOutput(self._before_answer, writer.queue_event)
             elif self._so_far:
                 continuation = Continuation(self._so_far, writer.queue_event)

@@ -61,6 +61,8 @@ async def submit_or_join(request: Request, chat_request: ChatRequest, relay: Rel
             except ApiError:  # a refusal must not hide a turn that was acknowledged before
                 if stored := chat_request.idempotency_key and await relay.client.submitter.find_stored(turn):
                     return SubmittedTurn(stored)
+                if joined := await _find_open_turn(chat_request, relay):
+                    return joined
                 raise
             found = await _find_earlier(chat_request, relay, turn_id) if chat_request.question_hash else None
             if found is None:
@@ -145,6 +147,15 @@ async def _find_earlier(chat_request: ChatRequest, relay: Relay, turn_id: str) -
     if chat_request.has_page:
         await relay.readers.cancel_superseded(turn_id, request)
     return None
+
+
+async def _find_open_turn(chat_request: ChatRequest, relay: Relay) -> SubmittedTurn | None:
+    owner, question = chat_request.request.owner, chat_request.question_hash
+    if not question or chat_request.is_first_try:
+        return None
+    earlier = await relay.client.open_questions.find_turn(owner, question)
+    turn = await _get_joinable(chat_request, relay, earlier) if earlier else None
+    return SubmittedTurn(earlier, turn.seq) if turn else None
 
 
 async def _get_joinable(chat_request: ChatRequest, relay: Relay, turn_id: str) -> Turn | None:

@@ -69,7 +69,7 @@ def format_note(turn: Turn, locale: str) -> str:
     runs = turn.attempt
     if turn.outcome is Outcome.PASSED_BY_FALLBACK:
         checks += translate("note_repaired", locale)
-    elif turn.outcome is Outcome.PASSED_AFTER_RETRY:
+    elif turn.outcome is Outcome.PASSED_AFTER_RETRY and turn.retries:  # not only runs that broke off
         checks += translate("note_again", locale, count=turn.retries + 1)
     costs = [translate("note_run" if runs == 1 else "note_runs", locale, count=runs)]
     if turn.tokens_used:

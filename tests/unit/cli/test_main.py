@@ -79,6 +79,7 @@ def test_each_command_loads_alone_in_a_fresh_process() -> None:
         (["stats", "retry-rate", "--every", "week"], "turns: Invalid value for '--every': 'week' is not one of"),
         (["stats", "retry-rate", "--since", "0h"], "turns: Invalid value for '--since': '0h' is not a span of time"),
         (["stats", "retry-rate", "--since", "٣h"], "turns: Invalid value for '--since': '٣h' is not a span of time"),
+        (["data", "audit", "--since", "3651d"], "turns: Invalid value for '--since': '3651d' is too long a span"),
         (["turn", "watch", "x", "--after", "-1"], "turns: Invalid value for '--after'"),
         (
             ["turn", "show", "x"],

@@ -36,6 +36,12 @@ def lines(turn: Turn, locale: str) -> list[str]:
             "Aufwand: 3 Durchläufe, 12.345 Token, weniger als 0,01 US-Dollar",
         ),
         (
+            replace(AGAIN, retries=0),
+            "en",
+            r"Checked: step, structure of ADRs, our \*rule\*",
+            "Cost: 3 runs, 12,345 tokens, less than $0.01",
+        ),
+        (
             replace(TURN, outcome=Outcome.PASSED_BY_FALLBACK, cost_used=0),
             "en",
             r"Checked: step, structure of ADRs, our \*rule\*; completed automatically",

@@ -11,7 +11,6 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.clock_time import format_clock_time
-from api_client.contract.owners import parse_owner
 from api_client.index.search import Search
 from api_client.pauses.pause import LIMIT, WHATS, Pause
 from api_client.resources.pauses import PAUSES
@@ -34,12 +33,8 @@ def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> flo
             at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
             return (at if at > now else at + timedelta(days=1)).timestamp()
         return datetime.fromisoformat(value).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is not a time such as 14:30 or 2026-12-24T08:00") from None
-
-
-def _resolve_name(what: str, name: str) -> str:
-    return parse_owner(name) if what == "owner" else name
 
 
 @click.command(epilog="Example: turns pause start model claude --for 30m")
@@ -62,9 +57,7 @@ def start(what: str, name: str, reason: str, seconds: float, until: float, wait:
         raise click.UsageError("--wait goes with intake, model and queue")
 
     async def pause_turns(client: TurnsClient) -> Pause:
-        begun = Pause(
-            what=what, name=_resolve_name(what, name), reason=reason.strip(), until=until, by=describe_caller()
-        )
+        begun = Pause(what=what, name=name, reason=reason.strip(), until=until, by=describe_caller())
         begun = await client.pauses.set_pause(begun, seconds=seconds)
         while wait and await _has_running_turns(client, begun):  # noqa: ASYNC110 (it happens elsewhere)
             await asyncio.sleep(_LOOK_SECONDS)
@@ -101,9 +94,7 @@ def end(what: str | None, name: str, everything: bool, as_json: bool) -> None:
         raise click.UsageError("name what to resume, or --all")
     ended: list[str]
     if what:
-        there = run_with_client(
-            lambda client: client.pauses.end_pause(what, _resolve_name(what, name), by=describe_caller())
-        )
+        there = run_with_client(lambda client: client.pauses.end_pause(what, name, by=describe_caller()))
         ended = [f"{what} {name}".rstrip()] if there else []
     else:
         ended = [each.title for each in run_with_client(lambda client: client.pauses.end_all(by=describe_caller()))]

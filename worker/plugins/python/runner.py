@@ -32,6 +32,7 @@ class PythonRunner(ProgramRunner):
     can_only_read = False
     needs_observed_call = False
     needs_every_call = True
+    remembers = False  # a function begins anew, whatever it keeps in its state
 
     def __init__(self, module: str = "", **given: Any) -> None:
         super().__init__(**given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.owners import parse_owner
 from api_client.figures.time_spans import parse_time_span
 from api_client.pauses.pause import Pause
 from api_client.resources.pauses import PAUSES
@@ -26,7 +25,7 @@ async def start_pause(relay: CurrentRelay, visitor: CurrentVisitor, form: Checke
     except ValueError as error:
         raise BadRequest(str(error), param="for") from None
     what, name = form.get("what", ""), form.get("name", "").strip()
-    name = "" if what == "intake" else parse_owner(name) if what == "owner" else name
+    name = "" if what == "intake" else name
     begun = Pause(what=what, name=name, reason=form.get("reason", "").strip(), by=visitor.actor_name)
     await relay.client.pauses.set_pause(begun, seconds=seconds)
     return redirect("/paused")
