@@ -30,13 +30,18 @@ local LET_GO, AT_WORK, QUEUE = KEYS[18], KEYS[19], KEYS[20]
 
 -- The length of Celery's queue, and what exists, as far as this command knows.
 local queued, seen
+-- The keys that look() asks for, by name; a command may add others. With n keys one command names 2^n - 1.
+local looked_at = { { 'waiting', WAITING }, { 'background', SECOND }, { 'pauses', PAUSES } }
 -- Return what exists. One command tells it: a key counts as often as it is named.
 local function look()
-  if not seen then
-    local sum = redis.call('EXISTS', WAITING, SECOND, SECOND, PAUSES, PAUSES, PAUSES, PAUSES,
-      SESSION, SESSION, SESSION, SESSION, SESSION, SESSION, SESSION, SESSION)
-    seen = { waiting = sum % 2 >= 1, background = sum % 4 >= 2, pauses = sum % 8 >= 4, session = sum >= 8 }
+  if seen then return seen end
+  local keys = {}
+  for i, each in ipairs(looked_at) do
+    for _ = 1, 2 ^ (i - 1) do keys[#keys + 1] = each[2] end
   end
+  local sum = redis.call('EXISTS', unpack(keys))
+  seen = {}
+  for i, each in ipairs(looked_at) do seen[each[1]] = sum % 2 ^ i >= 2 ^ (i - 1) end
   return seen
 end
 local function is_empty()

@@ -10,6 +10,7 @@
 -- answers {'claimed', now, {field, text ...}, {changed field, text or number ...}} | {'refused', why}
 --         | {'refused', 'kept', worker}
 
+looked_at[4] = { 'affinity', KEYS[21] }
 -- Whatever the result, the message has left the queue, so another message may follow.
 if QUEUED == 0 then share('ZREM', LET_GO, ID) end
 local begins = false -- whether the turn starts its first run now
@@ -61,7 +62,7 @@ if (turn.lacks or '') ~= '' then set('lacks', '') end
 -- The delivery before the last strike runs in a separate process, so that a crash can be blamed on the turn.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 -- A run is briefly left to the worker that can continue best. A run on another worker ends the affinity.
-local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[21])
+local affine = patience_ms > 0 and turn.state == 'queued' and look().affinity and redis.call('GET', KEYS[21])
 if affine and affine ~= worker then
   local waits = alone ~= '1' and number('strikes') == 0 and (turn.avoid or '') == ''
   if waits and number('kept_until') == 0 then
