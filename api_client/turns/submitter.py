@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from api_client.turns.submission import build_submit_arguments, hash_request
 
 log = ModuleLog(__name__)
 
+#: How long task events are left out after one reached nobody, so that monitoring tools may begin at any time.
+_UNHEARD_SECONDS = 1.0
 _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 
 
@@ -43,6 +46,7 @@ class Submitter:
         self._line = FairQueue(store, announcer)
         self._canceller = canceller
         self._submit = store.load_command(_SUBMIT)
+        self._unheard_until = 0.0
 
     @staticmethod
     def create_turn_id() -> str:
@@ -77,6 +81,8 @@ class Submitter:
         values, earlier = build_submit_arguments(
             request, self._settings, chain_task, announcement=at_once, has_key=bool(idempotency_key)
         )
+        if time.monotonic() < self._unheard_until:
+            values["event"] = ""
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys, earlier)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
@@ -95,10 +101,12 @@ class Submitter:
             raise
         if said == "repeated":
             return str(other)
+        if other == "unheard":
+            self._unheard_until = time.monotonic() + _UNHEARD_SECONDS
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         pass_failpoint("turn.stored")
         # A held-back turn is announced when its pause ends. "known" means that the reply to our own command was lost.
-        announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
+        announced = other in {"announced", "unheard", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
             await self._line.queue_turn(turn_id, request.session_id)
         for other_id in interrupted:

@@ -67,9 +67,12 @@ MUTANTS = [
     Mutant(
         "claim forgets the lease",
         "turn",
-        "NOW + LEASE_MS then look_again(NOW + LEASE_MS) end",
-        "NOW + LEASE_MS then share('ZREM', DUE, ID) end",
+        "if not is_due then look_again(NOW + LEASE_MS) end",
+        "if not is_due then share('ZREM', DUE, ID) end",
     ),
+    Mutant("claim relies on any announcement", "claim", "number('announced') == 1 and"),
+    Mutant("claim relies on a clock that was set back", "claim", "  number('created_at') <= NOW and", " "),
+    Mutant("claim relies on what waited for its session", "claim", " and not turn.behind and", " and", seed=320),
     Mutant("claim remembers no link", "turn", "  set('next', link)\n"),
     # Accepting
     Mutant("seal takes any token", "seal", "if turn.token ~= token then", "if not turn.state then"),

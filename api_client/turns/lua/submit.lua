@@ -10,10 +10,12 @@
 -- labels: further fields of the record (JSON), set by admissions
 -- key: the caller's API key, as a label
 -- priority, weight, most: see fair_queue.lua  message: for the queue, or '' if the caller announces the turn
--- channel, event: Celery's task event of the message
+-- channel, event: Celery's task event of the message, or ''
 -- head, ...: the messages before the request's own, or '' and none: see history.lua
--- answers {'stored', position, '', 'announced' or 'held'} | {'known', 0, turn id} | {'repeated', 0, turn id}
---         | {'conflict', 0, turn id} | {'closed', until in ms, reason}: no new turns are stored
+-- answers {'stored', position, ''} | {'stored', position, 'held'} | {'stored', position, 'announced'}
+--         | {'stored', position, 'unheard'}: announced, and nobody got the event | {'known', 0, turn id}
+--         | {'repeated', 0, turn id} | {'conflict', 0, turn id}
+--         | {'closed', until in ms, reason}: no new turns are stored
 --         | {'busy', 0, id of the turn in work}
 
 looked_at[4], looked_at[5] = { 'turn', TURN }, { 'session', SESSION }
@@ -66,5 +68,5 @@ if not pcall(start, ID, of, message) then
   redis.call('ZADD', DUE, before(of.deadline_at, soon), ID)
   return { 'stored', position, '' }
 end
-redis.pcall('PUBLISH', channel, event)
-return { 'stored', position, 'announced' }
+local is_unheard = event ~= '' and redis.pcall('PUBLISH', channel, event) == 0
+return { 'stored', position, is_unheard and 'unheard' or 'announced' }
