@@ -1,8 +1,9 @@
 """Builds the Lua scripts that change a turn, and their keys and arguments.
 
 A command's file declares its arguments (``-- args: token nth# ...``; ``#``: a number, ``...``: further texts) and the
-record fields that it reads (``-- reads: state``; ``*``: all; ``nothing``). The script consists of the settings as constants, the
-needed part of the common files, and the command, inside one function, whose names the server resolves fastest.
+record fields that it reads (``-- reads: state``; ``*``: all; ``nothing``). The script consists of the settings as
+constants, the needed part of the common files, and the command, inside one function, whose names the server resolves
+fastest.
 """
 
 from __future__ import annotations
