@@ -20,7 +20,7 @@ _FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands,
 _TEXTS = [path for folder in _FOLDERS for path in folder.glob("*.lua")]
 #: Every command that changes a turn, by name: a new one is found by itself.
 FILES = {path.stem: path for path in _TEXTS if "\n-- args: " in path.read_text()}
-LEASE_MS, ANNOUNCE_MS, STRIKES = 3_500, 3_000, 3
+LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
 SETTINGS = Settings(
     announce_seconds=ANNOUNCE_MS / 1000, retention_seconds=86_400, lease_seconds=LEASE_MS / 1000, strikes=STRIKES
 )
