@@ -1,8 +1,9 @@
 """Builds the Lua scripts that change a turn, and their keys and arguments.
 
 A command's file declares its arguments (``-- args: token nth# ...``; ``#``: a number, ``...``: further texts) and the
-record fields that it reads (``-- reads: state``; ``*``: all). The script consists of the settings as constants, the
-needed part of the common files, and the command, inside one function, whose names the server resolves fastest.
+record fields that it reads (``-- reads: state``; ``*``: all; ``nothing``). The script consists of the settings as
+constants, the needed part of the common files, and the command, inside one function, whose names the server resolves
+fastest.
 """
 
 from __future__ import annotations
@@ -209,6 +210,8 @@ def _read_statement(fields: Sequence[str]) -> str:
     if "*" in fields:
         read = "record = redis.call('HGETALL', TURN)\nturn = {}"
         return f"{read}\nfor i = 1, #record, 2 do turn[record[i]] = record[i + 1] end\nseq = number('seq')"
+    if "nothing" in fields:
+        return "turn, seq = {}, 0"
     found = ", ".join(f"{name} = found[{at}]" for at, name in enumerate(fields, 1))
     asked = ", ".join(f"'{name}'" for name in fields)
     return f"local found = redis.call('HMGET', TURN, {asked})\nturn = {{ {found} }}\nseq = number('seq')"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from api_client.broker.announcer import Announcer
 from api_client.broker.celery_message import MessageStamp, build_announcement
@@ -16,6 +18,7 @@ from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
 from api_client.contract.work import find_work
 from api_client.store import Store
+from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
 from api_client.turns.canceller import Canceller
 from api_client.turns.fair_queue import FairQueue
@@ -23,6 +26,8 @@ from api_client.turns.submission import build_submit_arguments, hash_request
 
 log = ModuleLog(__name__)
 
+#: How long task events are left out after one reached nobody, so that monitoring tools may begin at any time.
+_UNHEARD_SECONDS = 1.0
 _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 
 
@@ -43,6 +48,7 @@ class Submitter:
         self._line = FairQueue(store, announcer)
         self._canceller = canceller
         self._submit = store.load_command(_SUBMIT)
+        self._unheard_until = 0.0
 
     @staticmethod
     def create_turn_id() -> str:
@@ -78,7 +84,7 @@ class Submitter:
             request, self._settings, chain_task, announcement=at_once, has_key=bool(idempotency_key)
         )
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
-        reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys, earlier)
+        reply = await self._store_turn(turn_id, request.session_id, values, more_keys, earlier)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
         if said in {"conflict", "busy", "closed", "repeated"}:
             await self._release_resources([turn])
@@ -98,13 +104,23 @@ class Submitter:
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         pass_failpoint("turn.stored")
         # A held-back turn is announced when its pause ends. "known" means that the reply to our own command was lost.
-        announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
+        announced = other in {"announced", "unheard", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
             await self._line.queue_turn(turn_id, request.session_id)
         for other_id in interrupted:
             await self._canceller.cancel(other_id)
         pass_failpoint("turn.announced")
         return turn_id
+
+    async def _store_turn(
+        self, turn_id: str, session_id: str, values: dict[str, Word], more_keys: list[str], earlier: list[str]
+    ) -> Any:
+        if time.monotonic() < self._unheard_until:
+            values["event"] = ""
+        reply = await self._store.run_command(self._submit, turn_id, session_id, values, more_keys, earlier)
+        if reply[2] == b"unheard":
+            self._unheard_until = time.monotonic() + _UNHEARD_SECONDS
+        return reply
 
     async def find_stored(self, turn: Submission) -> str:
         """Return the id of the stored turn that a submission repeats, or an empty string for a new submission."""

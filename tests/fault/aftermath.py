@@ -55,9 +55,12 @@ def judge_end(namespace: str, turns: list[PretendTurn], stored: Store, heard: di
             continue
         rule(record[b"state"] == b"finished", "[3] an acknowledged turn did not end")
         rule(b"request" in record, "[3] a turn's request was lost")
-        wires = [line for _, fields in stored[f"{start}turn:{turn.turn_id}:log"][2] for line in fields[1].split(b"\n")]
+        entries = [fields[1].split(b"\n") for _, fields in stored[f"{start}turn:{turn.turn_id}:log"][2]]
+        wires = [line for lines in entries for line in lines]
         bell = f"{start}turn:{turn.turn_id}:bell".encode()
-        rule(wires == heard.get(bell, []), "[10] what was published is not the log")
+        rule(
+            wires[len(entries[0]) :] == heard.get(bell, []), "[10] what was published is not the log behind the submit"
+        )
         _judge_log(turn, record, [json.loads(wire) for wire in wires], counted)
         rule((turn.id in zsets["dead"]) == (turn.turn_id in kept), "the dead letters are not the dead turns")
     _judge_counters(start, stored, counted)

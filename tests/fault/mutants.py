@@ -67,8 +67,8 @@ MUTANTS = [
     Mutant(
         "claim forgets the lease",
         "turn",
-        "NOW + LEASE_MS then look_again(NOW + LEASE_MS) end",
-        "NOW + LEASE_MS then share('ZREM', DUE, ID) end",
+        "if not is_due then look_again(NOW + LEASE_MS) end",
+        "if not is_due then share('ZREM', DUE, ID) end",
     ),
     Mutant("claim remembers no link", "turn", "  set('next', link)\n"),
     # Accepting
@@ -180,6 +180,7 @@ MUTANTS = [
     Mutant("an event gets no new number", "turn", "    set('seq', seq)\n"),
     Mutant("an event is not logged", "turn", "redis.call('XADD', LOG, seq .. '-0', 'e', lines)"),
     Mutant("an event is not published", "turn", "redis.call('PUBLISH', TURN .. ':bell', lines)"),
+    Mutant("a command's first event is not published", "turn", "lines and seq > #events", "lines and seq > 2"),
     Mutant("of several events the last is published", "turn", "':bell', lines", "':bell', events[#events]"),
     Mutant(
         "the end is counted twice",
@@ -209,7 +210,7 @@ MUTANTS = [
     ),
     Mutant("a delivery is not counted", "turn", "number('delivery') + 1)", "number('delivery'))"),
     # Submit
-    Mutant("submit stores a turn again", "submit", "if turn.state then return { 'known', 0, ID } end"),
+    Mutant("submit stores a turn again", "submit", "if look().turn then return { 'known', 0, ID } end"),
     Mutant(
         "submit forgets the idempotency key",
         "submit",

@@ -247,7 +247,7 @@ class Schedule:
             raise Violation(f"the store cannot forget: {forgot}")
         self._trace.append((self._now, "FORGET", turn, (cmd, seq), ["behind", cmd]))
         heard = self._heard.get(f"{keys[0]}:bell".encode(), [])  # a mutant may publish nothing
-        del turn.appends[at:], turn.told[seq:], heard[seq:]
+        del turn.appends[at:], turn.told[seq:], heard[seq - 1 :]  # the first event is not published
         turn.cmd, turn.seen = cmd, seen(look)
         self.counts["forget"] += 1
 
@@ -255,7 +255,7 @@ class Schedule:
         """Seal an accepted answer, which is committed at once, later, or by another worker."""
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
-        reply = yield from self._do("seal", run.turn, run.token, "", name)
+        reply = yield from self._do("seal", run.turn, run.token, "", name, "")
         if reply[0] == b"fenced":
             self._notification(run, reply)
         elif self._random.random() < 0.5:
@@ -410,8 +410,9 @@ class Schedule:
             keys = [*keys, keys_for_turn(self._namespace, turn.turn_id).idempotency(owner, key or turn.turn_id)]
         command = ("EVALSHA", self._shas[name], len(keys) + 1, *keys, self._now, turn.turn_id, *own)
         reply, look_after = yield [command, look]
-        self._trace.append((self._now, name, turn, args, reply))
-        if isinstance(reply, hiredis.ReplyError):
+        is_refused = isinstance(reply, hiredis.ReplyError)
+        self._trace.append((self._now, name, turn, args, [reply] if is_refused else reply))
+        if is_refused:
             raise Violation(f"a command failed: {reply}")
         after = seen(look_after)
         rules.judge(Step(name, self._now, turn, args, reply, before, after), self._lines[turn.session_id], self._latest)

@@ -4,6 +4,7 @@ import base64
 import json
 import uuid
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import celery
@@ -21,6 +22,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, ChainTask, all_tasks, build_chain, choose_queue
 from api_client.contract.turn import TurnRequest
+from api_client.turns import submitter
 from tests.support import wait_for
 
 TURN, SESSION = f"turn-{'a' * 32}", "session-ü-'\"\\-%(turn_id)s-%-\0turn_id\0"
@@ -154,3 +156,20 @@ async def test_with_two_servers_celery_publishes_the_message(settings: Settings)
     async with TurnsClient(other) as client:
         await client.submitter.submit(request())
     assert body(heard.message(RUN_QUEUE))[1]["session_id"] == "s"
+
+
+async def test_the_event_of_a_submit_is_left_out_for_a_second_after_one_reached_nobody(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(submitter, "time", SimpleNamespace(monotonic=lambda: now))
+    async with TurnsClient(settings) as client:
+        await client.submitter.submit(request(session_id="a"))
+        heard = Heard(settings)
+        now = 100.5
+        await client.submitter.submit(request(session_id="b"))
+        heard.store.publish(f"{heard.prefix}/0.celeryev/marker", "behind it")
+        assert heard.event()[1] == "behind it"
+        for now in (101.5, 101.6):
+            await client.submitter.submit(request(session_id=f"{now}"))
+            assert body(heard.event()[1])["type"] == "task-sent"

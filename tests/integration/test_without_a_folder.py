@@ -1,6 +1,7 @@
 """An answer whose agent did not work in the session's folder: it is published all the same, and only by the holder."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,9 +82,9 @@ async def test_a_cancel_before_the_seal_publishes_nothing(bench: Bench) -> None:
     bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
     seal = bench.on_loop.seal_answer
 
-    async def cancelled_first(claim: object, accepted: str, files: str) -> bool:
+    async def cancelled_first(*given: Any) -> bool:
         bench.ledger.cancel_turn(turn_id, "s")
-        return await seal(claim, accepted, files)  # type: ignore[arg-type]
+        return await seal(*given)
 
     bench.on_loop.seal_answer = cancelled_first  # type: ignore[method-assign, assignment]
     bench.carry_out(turn_id, JUDGE)

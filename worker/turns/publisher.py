@@ -85,7 +85,8 @@ async def publish_answer(
     if not find_work(turn.request).in_session:
         await parts.threads.do_file_work(locate_turn_folder, parts.settings, turn)
     kept = await parts.files.save_files(lease)
-    if await parts.ledger.seal_answer(lease.claim, accepted.to_json(lease.claim.known_facts(transition.attempt)), kept):
+    sealed = accepted.to_json(lease.claim.known_facts(transition.attempt))
+    if await parts.ledger.seal_answer(lease.claim, sealed, kept, transition.service):
         await parts.threads.do_file_work(_write_files, parts, lease, accepted, files, ended)
     return transition
 

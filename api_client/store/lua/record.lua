@@ -135,7 +135,8 @@ local function flush()
     set('seq', seq)
   end
   if #fields > 0 then redis.call('HSET', TURN, unpack(fields)) end
-  if lines then redis.call('PUBLISH', TURN .. ':bell', lines) end
+  -- Nobody follows a turn that is only stored now: readers of an empty log fail.
+  if lines and seq > #events then redis.call('PUBLISH', TURN .. ':bell', lines) end
   if lines and turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
     -- A dead letter stays until somebody drops it.
     for i = 1, (turn.apart or turn.request_bytes) and 4 or 3 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end

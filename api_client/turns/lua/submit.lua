@@ -6,17 +6,20 @@
 -- request: JSON  body: the hash of the request, or ''  key_ms: life of the idempotency key
 -- limits: 0 for none  reserves: the amount set aside for one run  model_label: the model as a label
 -- first_link: such as turn.run/1  from_claim: 1 if the deadline counts from the first claim, else 0
--- reads: state
+-- reads: nothing
 -- labels: further fields of the record (JSON), set by admissions
 -- key: the caller's API key, as a label
 -- priority, weight, most: see fair_queue.lua  message: for the queue, or '' if the caller announces the turn
--- channel, event: Celery's task event of the message
+-- channel, event: Celery's task event of the message, or ''
 -- head, ...: the messages before the request's own, or '' and none: see history.lua
--- answers {'stored', position, '', 'announced' or 'held'} | {'known', 0, turn id} | {'repeated', 0, turn id}
---         | {'conflict', 0, turn id} | {'closed', until in ms, reason}: no new turns are stored
+-- answers {'stored', position, ''} | {'stored', position, 'held'} | {'stored', position, 'announced'}
+--         | {'stored', position, 'unheard'}: announced, and nobody got the event | {'known', 0, turn id}
+--         | {'repeated', 0, turn id} | {'conflict', 0, turn id}
+--         | {'closed', until in ms, reason}: no new turns are stored
 --         | {'busy', 0, id of the turn in work}
 
-if turn.state then return { 'known', 0, ID } end
+looked_at[4], looked_at[5] = { 'turn', TURN }, { 'session', SESSION }
+if look().turn then return { 'known', 0, ID } end
 if body ~= '' then
   local used = redis.call('GET', KEYS[21])
   if used then
@@ -65,5 +68,5 @@ if not pcall(start, ID, of, message) then
   redis.call('ZADD', DUE, before(of.deadline_at, soon), ID)
   return { 'stored', position, '' }
 end
-redis.pcall('PUBLISH', channel, event)
-return { 'stored', position, 'announced' }
+local is_unheard = event ~= '' and redis.pcall('PUBLISH', channel, event) == 0
+return { 'stored', position, is_unheard and 'unheard' or 'announced' }

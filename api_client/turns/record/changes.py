@@ -258,11 +258,11 @@ class TurnCommands:
     def _files_key(self, claim: LeaseClaim, files: str) -> tuple[str, ...]:
         return (keys_for_turn(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
-    def seal_answer(self, claim: LeaseClaim, accepted: str, files: str = "") -> Command[bool]:
+    def seal_answer(self, claim: LeaseClaim, accepted: str, files: str = "", service: str = "") -> Command[bool]:
         """Build the command that seals an accepted answer before publication. Its result is False for a cancelled turn.
 
-        After the seal the turn can only end with ``accepted``, under any holder. Raises ``LeaseLost``, or
-        ``ValidationHeldBack`` if the run is not stored yet.
+        After the seal the turn can only end with ``accepted``, under any holder. ``service`` is what the run says about
+        its model's service. Raises ``LeaseLost``, or ``ValidationHeldBack`` if the run is not stored yet.
         """
 
         def read(reply: Any) -> bool:
@@ -273,7 +273,7 @@ class TurnCommands:
                 raise ValidationHeldBack
             return bool(said == b"sealed")
 
-        words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted}
+        words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted, "service": service}
         return self._build_command("seal", *_claim_ids(claim), read, words, more_keys=self._files_key(claim, files))
 
     def reap_turn(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:

@@ -15,7 +15,7 @@ from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import ClaimRefusal
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
-from tests.integration.lua.test_held_turns import FAILED, MODEL, opened, reaped, settings, time_passes
+from tests.integration.lua.test_held_turns import FAILED, MODEL, failed, opened, reaped, settings, time_passes
 from tests.on_loop import Ledger
 from tests.support import wait_until
 
@@ -123,6 +123,24 @@ async def test_an_answer_that_is_sealed_is_told_though_its_model_was_paused_mean
     store.hset(keys.turn(turn_id), "lease_until", 1)  # its worker is not heard of any more
     store.zadd(keys.due, {turn_id: 1})
     assert reaped(ledger, turn_id) == "announce"
+
+
+async def test_an_answer_is_heard_of_when_it_is_sealed_and_errors_after_that_count(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    def errors() -> bytes | None:
+        return store.hget(Keys(client.settings.namespace).pauses, "errors|scripted")  # type: ignore[return-value]
+
+    turn_id = await client.submitter.submit(request())
+    claim = claimed(ledger, turn_id)
+    await failed(client, ledger, "a")
+    assert errors() == b"1"
+    accepted = AcceptedAnswer(transition=PASSED, delivery="d").to_json(claim.known_facts(1))
+    ledger.seal_answer(claim, accepted, "", "answered")
+    assert errors() is None
+    await failed(client, ledger, "b")
+    ledger.commit_transition(claim, replace(PASSED, run_ended=True, validated=True, service="answered"))
+    assert errors() == b"1", "the error came after the answer"
 
 
 async def test_the_time_of_a_turn_that_is_cancelled_in_a_pause_does_not_count_the_pause(

@@ -10,6 +10,7 @@
 -- answers {'claimed', now, {field, text ...}, {changed field, text or number ...}} | {'refused', why}
 --         | {'refused', 'kept', worker}
 
+looked_at[4] = { 'affinity', KEYS[21] }
 -- Whatever the result, the message has left the queue, so another message may follow.
 if QUEUED == 0 then share('ZREM', LET_GO, ID) end
 local begins = false -- whether the turn starts its first run now
@@ -19,6 +20,11 @@ after(function()
   fill_up()
 end)
 if not turn.state then return { 'refused', 'missing' } end
+-- A turn that was announced once, when it was stored or left the fair queue, is due ANNOUNCE_MS after that at the
+-- latest, unless its record says what happened since.
+local is_due = ANNOUNCE_MS <= LEASE_MS and number('announced') == 1 and number('delivery') == 0 and
+  number('created_at') <= NOW and number('deadline_at') > 0 and not turn.behind and not turn.lined and
+  not turn.held_back and not turn.kept_until
 if turn.token == token then return claimed() end
 if turn.state == 'finished' then return { 'refused', 'finished' } end
 -- A token is valid for one claim: a late command of a lost or committed holder claims nothing.
@@ -61,7 +67,7 @@ if (turn.lacks or '') ~= '' then set('lacks', '') end
 -- The delivery before the last strike runs in a separate process, so that a crash can be blamed on the turn.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 -- A run is briefly left to the worker that can continue best. A run on another worker ends the affinity.
-local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[21])
+local affine = patience_ms > 0 and turn.state == 'queued' and look().affinity and redis.call('GET', KEYS[21])
 if affine and affine ~= worker then
   local waits = alone ~= '1' and number('strikes') == 0 and (turn.avoid or '') == ''
   if waits and number('kept_until') == 0 then
@@ -81,5 +87,5 @@ set('cmd', 0)
 set('alone', alone)
 set('task', task)
 set('worker', worker)
-begin(link, turn.state == 'queued' and 'running' or 'validating', token)
+begin(link, turn.state == 'queued' and 'running' or 'validating', token, is_due)
 return claimed()

@@ -13,7 +13,7 @@
 -- suspend_ms: if above 0, how long the suspended turn waits for a decision
 -- outcome: '' while the turn continues  ending: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter count only if the turn really ends with this outcome
--- service...: what the run says about its model's service
+-- service...: what the run says about its model's service, unless its seal said so
 -- run_ended, validated: 1 if an agent run ended, if an answer was validated
 -- validation_ms: the duration of the validation if both are 1: until the seal, or until now
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
@@ -45,7 +45,8 @@ local run_ended_at = (number('sealed') > 0 and number('sealed') or NOW) - valida
 
 set('cmd', nth)
 if files ~= '' then share('HSET', KEYS[#KEYS], string.sub(SESSION, -32), files) end
-if is_sealed() then
+local was_sealed = is_sealed()
+if was_sealed then
   if (turn.accepted or '') == '' then share('HDEL', TEXTS, 'accepted') end
   set('accepted', '')
   set('sealed', '')
@@ -70,7 +71,7 @@ if run_ended == '1' then
   took('time.agent', run_ended_at - number('since'), '|' .. worked)
   set('since', run_ended_at)
 end
-heard_of_service(worked, service, service_reason, service_wait_ms, began_ms)
+if not was_sealed then heard_of_service(worked, service, service_reason, service_wait_ms, began_ms) end
 if validated == '1' then took('time.validation', NOW - number('since'), '') end
 local emitted_at = run_ended == '1' and run_ended_at or NOW
 for i = at, #ARGV, 2 do
