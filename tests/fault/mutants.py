@@ -67,8 +67,8 @@ MUTANTS = [
     Mutant(
         "claim forgets the lease",
         "turn",
-        "if not is_due then look_again(NOW + LEASE_MS) end",
-        "if not is_due then share('ZREM', DUE, ID) end",
+        "NOW + LEASE_MS then look_again(NOW + LEASE_MS) end",
+        "NOW + LEASE_MS then share('ZREM', DUE, ID) end",
     ),
     Mutant("claim remembers no link", "turn", "  set('next', link)\n"),
     # Accepting

@@ -135,13 +135,12 @@ local function most_attempts()
 end
 
 -- Begin a task, such as turn.run/1, for the holder of this token. All work starts here.
--- state: running | validating  is_due: the turn is due before the lease ends
-local function begin(link, state, token, is_due)
+-- state: running | validating
+local function begin(link, state, token)
   local attempt = string.match(link, '/(%d+)$')
   local again = attempt == turn.attempt and number('delivery') > 0
   -- A continuing holder is due at the end of its lease, unless the clock was set back since.
-  is_due = is_due or token == turn.token and number('lease_until') <= NOW + LEASE_MS
-  if not is_due then look_again(NOW + LEASE_MS) end
+  if token ~= turn.token or number('lease_until') > NOW + LEASE_MS then look_again(NOW + LEASE_MS) end
   set('state', state)
   set('next', link)
   set('token', token)

@@ -7,7 +7,6 @@ import asyncio
 import itertools
 import json
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 

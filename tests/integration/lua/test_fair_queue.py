@@ -14,7 +14,7 @@ from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE
 from api_client.store import commands
 from api_client.turns.record.backlog import _parse_turn_id
 from api_client.turns.record.claim import ClaimRefusal, LeaseClaim
-from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
+from tests.integration.lua.by_hand import FIRST, PASSED, request
 from tests.on_loop import Ledger
 
 #: Messages that may wait in the queue: they went before who comes then.
@@ -103,19 +103,6 @@ async def test_a_turn_that_is_taken_is_replaced_by_one_and_a_queue_that_lost_a_m
     line.next()
     assert line.store.llen(line.queue) == AHEAD
     assert line.claim(lost)
-
-
-async def test_a_turn_that_waits_again_is_due_by_the_end_of_its_lease_when_its_late_message_starts_it(
-    line: Line,
-) -> None:
-    late, *_ = await line.submit("a", 5)
-    assert line.taken() == late
-    session: Any = line.store.hget(line.keys.turn(late), "session_id")
-    line.ledger.queue_turn(late, session.decode(), FIRST)
-    due: Any = line.store.zscore(line.keys.due, late)
-    claimed(Ledger(replace(line.client.settings, lease_seconds=6.0), "worker-2"), late, session_id=session.decode())
-    lease_until: Any = line.store.hget(line.keys.turn(late), "lease_until")
-    assert due > int(lease_until) == line.store.zscore(line.keys.due, late)
 
 
 async def test_weights_of_three_to_one_give_shares_of_three_to_one(line: Line) -> None:

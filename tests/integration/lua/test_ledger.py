@@ -1,7 +1,6 @@
 """What a turn's holder can do, and what is refused to everybody else: claim, beat, append, commit, cancel."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import redis
@@ -12,7 +11,6 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
-from api_client.pauses.pause import Pause
 from api_client.store.commands import ELSEWHERE_MS
 from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost
 from api_client.turns.record.transition import Transition, progress
@@ -63,35 +61,6 @@ async def test_those_whom_a_turn_avoids_leave_it_to_others_for_some_seconds_and_
     store.hset(over, "not_before", int(store.hget(over, "not_before") or 0) - ELSEWHERE_MS)  # type: ignore[arg-type]
     claimed(here, turn_ids[1], session_id="s-1")
     assert store.zscore(Keys(settings.namespace).due, avoided), "somebody looks at it again"
-
-
-async def test_a_claim_leaves_it_to_the_announcement_to_make_the_turn_due_before_the_lease_ends(
-    client: TurnsClient, settings: Settings, store: redis.Redis
-) -> None:
-    keys, worker = Keys(settings.namespace), Ledger(settings, "worker-1")
-    turn_id = await client.submitter.submit(request())
-    due: Any = store.zscore(keys.due, turn_id)
-    claimed(worker, turn_id)
-    lease_until: Any = store.hget(keys.turn(turn_id), "lease_until")
-    assert store.zscore(keys.due, turn_id) == due <= int(lease_until)
-
-
-async def test_a_turn_that_was_held_back_or_left_to_another_worker_is_due_by_the_end_of_its_lease(
-    client: TurnsClient, settings: Settings, store: redis.Redis
-) -> None:
-    keys, patient = Keys(settings.namespace), replace(settings, claude_warm_seconds=60.0, affinity_patience=30.0)
-    keeper, other = Ledger(patient, "worker-1"), Ledger(patient, "worker-2")
-    await client.pauses.set_pause(Pause(what="model", name="scripted"))
-    held = await client.submitter.submit(request(session_id="held"))
-    store.delete(keys.pauses)
-    left = await client.submitter.submit(request(session_id="left"))
-    keeper.set_affinity(left, "left", 60.0)
-    assert other.claim_turn(left, "left", FIRST) == ClaimRefusal("kept", "worker-1")
-    for turn_id, session in ((held, "held"), (left, "left")):
-        due: Any = store.zscore(keys.due, turn_id)
-        claimed(keeper, turn_id, session_id=session)
-        lease_until: Any = store.hget(keys.turn(turn_id), "lease_until")
-        assert due > int(lease_until) == store.zscore(keys.due, turn_id)
 
 
 async def test_the_second_turn_of_a_session_waits_for_the_first(client: TurnsClient, ledger: Ledger) -> None:

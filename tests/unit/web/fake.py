@@ -68,6 +68,9 @@ class FakeRepeats:
     async def claim_question(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
         return self.turns.setdefault(question, turn_id)
 
+    async def find_turn(self, owner: str, question: str) -> str | None:
+        return self.turns.get(question)
+
     async def replace_turn(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> None:
         self.turns[question] = turn_id
 

@@ -20,11 +20,6 @@ after(function()
   fill_up()
 end)
 if not turn.state then return { 'refused', 'missing' } end
--- A turn that was announced once, when it was stored or left the fair queue, is due ANNOUNCE_MS after that at the
--- latest, unless its record says what happened since.
-local is_due = ANNOUNCE_MS <= LEASE_MS and number('announced') == 1 and number('delivery') == 0 and
-  number('created_at') <= NOW and number('deadline_at') > 0 and not turn.behind and not turn.lined and
-  not turn.held_back and not turn.kept_until
 if turn.token == token then return claimed() end
 if turn.state == 'finished' then return { 'refused', 'finished' } end
 -- A token is valid for one claim: a late command of a lost or committed holder claims nothing.
@@ -87,5 +82,5 @@ set('cmd', 0)
 set('alone', alone)
 set('task', task)
 set('worker', worker)
-begin(link, turn.state == 'queued' and 'running' or 'validating', token, is_due)
+begin(link, turn.state == 'queued' and 'running' or 'validating', token)
 return claimed()
