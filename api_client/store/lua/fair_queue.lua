@@ -199,46 +199,33 @@ local function leave_service(service, owner, created_at, id)
   if redis.call('ZREM', AT_WORK, at_service(service) .. '|' .. id) == 1 then hand_on(service, owner) end
 end
 
--- Return the owner whose turn starts next, its time, and whether it has no rival now and goes behind newcomers; nil if
--- no turn may start.
+-- Return the owner whose turn starts next and its time; nil if no turn may start.
 local function next_owner()
   local function earliest(owners)
-    local found = redis.call('ZRANGEBYSCORE', owners, '-inf', '(' .. AWAY, 'WITHSCORES', 'LIMIT', 0, 3)
-    local own = found[1] == CLOCK and 3 or 1
-    local at = tonumber(found[own + 1])
-    return found[own], at, own == 3 and #found == 4 and at > -tonumber(found[2])
+    return redis.call('ZRANGEBYSCORE', owners, 0, '(' .. AWAY, 'WITHSCORES', 'LIMIT', 0, 1)
   end
-  local first, second = { earliest(FIRST) }, look().background and { earliest(SECOND) } or {}
-  local found = first[1] and first or second
-  if first[1] and second[1] and redis.call('HINCRBY', SHARES, 'ahead', 1) >= SHARE then
+  local first, second = earliest(FIRST), look().background and earliest(SECOND) or {}
+  if first[1] and second[1] then
+    if redis.call('HINCRBY', SHARES, 'ahead', 1) < SHARE then return first[1], tonumber(first[2]) end
     redis.call('HDEL', SHARES, 'ahead')
-    found = second
+    return second[1], tonumber(second[2])
   end
-  return unpack(found)
+  local found = first[1] and first or second
+  return found[1], tonumber(found[2])
 end
 
--- Return whether turns may start, as far as this command knows: the length of Celery's queue is told by a push.
 local function has_room()
   if QUEUED == 0 then return redis.call('ZCARD', LET_GO) < FAR_AHEAD end
-  return not queued or queued < AHEAD
-end
--- Push a message into Celery's queue. Return false, and take it back, if the queue is full.
-local function push(message)
-  queued = redis.call('LPUSH', QUEUE, message)
-  if queued <= AHEAD then return true end
-  queued = queued - 1
-  redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not pop messages (compose/broker/users.acl)
-  return false
+  queued = queued or redis.call('LLEN', QUEUE)
+  return queued < AHEAD
 end
 
 -- Start one turn, if one may start and the queue has room. Return its entry with its id, or nil.
 -- without_message: include turns that the caller has to announce
 local function release_one(without_message)
-  if is_empty() then return nil end
-  -- A push that is taken back must cost a background turn no share, and a reaper's look no writes.
-  if QUEUED == 1 and (without_message or look().background) then queued = queued or redis.call('LLEN', QUEUE) end
-  if not has_room() then return nil end
-  local who, at, is_alone = next_owner()
+  -- With two servers every turn is announced by its caller.
+  if is_empty() or QUEUED == 0 and not without_message or not has_room() then return nil end
+  local who, at = next_owner()
   local first, second
   if who then first, second = first_of(who) end
   if not first then
@@ -253,22 +240,17 @@ local function release_one(without_message)
   end
   place.is_pushed = QUEUED == 1 and place.message ~= ''
   if not place.is_pushed and not without_message then return nil end
-  if place.is_pushed and not push(place.message) then return nil end
   remove(place.at)
   if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. place.id) end
-  if is_alone and second and place.most == 0 then
-    look().waiting = true -- without rivals an owner's time does not matter, so the clock stands
-  else
-    schedule(place, at + 1 / place.weight, second, at + TICK)
-  end
+  schedule(place, at + 1 / place.weight, second, at + TICK)
   begin_again()
   redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), place.id)
   if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, place.id) end
+  if place.is_pushed then queued = redis.call('LPUSH', QUEUE, place.message) end
   return place
 end
 
--- Called after a command that took a message from the queue or added a turn. One comes for one; two refill a queue that
--- lost messages.
+-- Called after a command that took a message from the queue or added a turn. Two starts at a time refill the queue.
 local function fill_up()
   for _ = 1, 2 do
     if not release_one(false) then return end
@@ -278,9 +260,14 @@ end
 -- Allow a turn's first run: start it at once if nobody waits, otherwise queue it.
 -- of: {place, owner, priority, weight, most, link, session, deadline_at, is_due: due as a turn that waits here}
 local function start(id, of, message)
-  if message ~= '' and of.most == 0 and is_empty() and push(message) then
-    if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
-    return
+  if message ~= '' and of.most == 0 and is_empty() then
+    queued = redis.call('LPUSH', QUEUE, message)
+    if queued <= AHEAD then
+      if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
+      return
+    end
+    queued = queued - 1
+    redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not pop messages (compose/broker/users.acl)
   end
   if enqueue(id, of, message) then fill_up() end
 end

@@ -61,9 +61,10 @@ class Clients:
 
     async def finish(self, seconds: float) -> int:
         """Wait for all users; when none has ended for ``seconds``, the rest are sent home. Returns how many."""
-        ended = True
-        while self.tasks and ended:
+        while self.tasks:
             ended, _ = await asyncio.wait(self.tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not ended:
+                break
         left = len(self.tasks)
         for task in self.tasks:
             task.cancel()

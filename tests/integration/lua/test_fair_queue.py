@@ -1,6 +1,6 @@
 """The line: owners take turns. Played by hand: the test takes messages from Celery's queue, as a worker does."""
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
@@ -95,14 +95,36 @@ async def test_an_owner_who_comes_back_after_another_had_the_queue_alone_is_one_
     assert "b" in line.order(AHEAD + 2)
 
 
-async def test_a_turn_that_is_taken_is_replaced_by_one_and_a_queue_that_lost_a_message_by_two(line: Line) -> None:
+@pytest.mark.parametrize("weight", [10, 100])
+async def test_who_comes_back_beside_a_heavier_owner_that_had_the_queue_alone_is_next(line: Line, weight: int) -> None:
+    await line.submit("a", 3 * weight + 30, weight=weight)
+    await line.submit("b")
+    while line.next() != "b":
+        pass
+    line.order(2 * weight + 10)
+    await line.submit("b")
+    assert line.order(400).index("b") <= AHEAD + 1
+
+
+@pytest.mark.parametrize("slots", [2, 4])
+async def test_an_owner_with_one_slot_gets_its_share_beside_a_heavier_one_without_limit(line: Line, slots: int) -> None:
+    await line.submit("a", 160, weight=5)
+    await line.submit("c", 60, at_once=1)
+    running, went = deque[Any](), list[str]()
+    while len(went) < 150 and (turn_id := line.taken()):
+        went.append(line.owners[turn_id])
+        running.append(line.claim(turn_id))
+        if len(running) >= slots:
+            line.ledger.commit_transition(running.popleft(), PASSED)
+    assert went[10:].count("c") / len(went[10:]) >= 0.12, "one of six"
+
+
+async def test_messages_that_are_lost_one_by_one_stop_nobody(line: Line) -> None:
     await line.submit("a", 10)
-    line.next()
-    assert line.store.llen(line.queue) == AHEAD
-    lost = line.taken()
-    line.next()
-    assert line.store.llen(line.queue) == AHEAD
-    assert line.claim(lost)
+    line.taken()  # its worker died before the claim
+    assert line.next() == "a"
+    await line.client.canceller.cancel(line.taken())  # revoked: Celery drops the message
+    assert line.next() == "a"
 
 
 async def test_weights_of_three_to_one_give_shares_of_three_to_one(line: Line) -> None:
@@ -362,16 +384,18 @@ async def test_waiting_costs_a_turn_eight_commands(line: Line) -> None:
     assert await cost(60) - alone <= 8
 
 
+@pytest.fixture
+def elsewhere(settings: Settings) -> Settings:
+    """Settings with the queues on another server than the turns."""
+    url = settings.broker_url.rstrip("0") + "1" if settings.broker_url.endswith("/0") else settings.broker_url + "?"
+    found = replace(settings, broker_url=url)
+    assert commands.find_queue(found) == ""
+    return found
+
+
 async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
-    settings: Settings, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    elsewhere: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = replace(
-        settings,
-        broker_url=settings.broker_url.rstrip("0") + "1"
-        if settings.broker_url.endswith("/0")
-        else settings.broker_url + "?",
-    )
-    assert commands.find_queue(elsewhere) == ""
     announced: list[str] = []
     async with TurnsClient(elsewhere) as client:
 
@@ -388,6 +412,28 @@ async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
         for number in range(1, 17):  # their messages are lost
             assert ledger.queue_turn(ids[number], f"s-{number}", FIRST) == "lined_up"
         assert len(ledger.release_turns().left) == 16, "they take no room any longer"
+
+
+async def test_where_the_queues_are_elsewhere_background_turns_get_one_start_of_eight_too(
+    elsewhere: Settings, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced: list[str] = []
+    async with TurnsClient(elsewhere) as client:
+
+        async def announce(_link: Any, turn_id: str, _session: str, **_: Any) -> None:
+            announced.append(turn_id)
+
+        monkeypatch.setattr(client.submitter._line._announcer, "announce_task", announce)
+        line = Line(client, Ledger(replace(elsewhere, lease_seconds=60.0), "w"), store)
+        line.ledger.release_turns()
+        await line.submit("b", 40, priority="background")
+        await line.submit("a", 60)
+        order: list[str] = []
+        while len(order) < 16 + 32:
+            order.append(line.owners[announced[0]])
+            line.ledger.commit_transition(line.claim(announced.pop(0)), PASSED)
+            announced += [turn_id for _, turn_id, _ in line.ledger.release_turns().left]
+    assert Counter(order[16:]) == {"a": 28, "b": 4}
 
 
 async def test_before_the_first_worker_reports_the_fair_queue_is_kept(client: TurnsClient, store: redis.Redis) -> None:

@@ -12,6 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.keys import Keys
+from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState
@@ -189,7 +190,7 @@ async def test_a_paused_check_queue_keeps_answers_from_being_judged(client: Turn
     ("pause", "matching", "other"),
     [
         (Pause(what="queue", name="run"), {}, None),
-        (Pause(what="owner", name="alice"), {"owner": "alice"}, {"owner": "bob"}),
+        (Pause(what="owner", name="alice"), {"owner": owner_of_name("alice")}, {"owner": "bob"}),
         (Pause(what="key", name="webui"), {"key": "webui"}, {"key": "other"}),
     ],
 )
