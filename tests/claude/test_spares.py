@@ -276,6 +276,18 @@ def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(spare: Agen
     assert there
 
 
+@pytest.mark.parametrize("rule", ["Bash(*)", "Task", "KillShell", "Read(//srv/agents (prod)/**)", r"Read(//srv/\[x\]/**)"])
+def test_a_spare_is_taken_whatever_form_the_installations_rules_have(spare: Agent, rule: str) -> None:
+    spare.settings["claude_allowed_tools"] = (rule,)
+    prepare(spare)
+    assert started(chat(spare, "a"), "Hallo") == "spare"
+
+
+def test_a_spare_is_taken_by_a_session_whose_folder_has_brackets_in_its_name(spare: Agent) -> None:
+    prepare(spare)
+    assert started(chat(spare, "a (1) [x] *"), "Hallo") == "spare"
+
+
 async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
     claude_settings: Settings, stub: Stub, worker_process: Callable[..., WorkerProcess]
 ) -> None:

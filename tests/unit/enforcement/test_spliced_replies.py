@@ -48,6 +48,23 @@ def repair_notes(reply: str) -> Attempt:
     return validate_attempt(history, reply.replace("FRAME", tag), rules, feedback=decision.feedback)
 
 
+@pytest.mark.parametrize(
+    "after", ["", "\n\n## Operation\n\nThe writer deletes outdated entries as soon as it saves one."]
+)
+@pytest.mark.parametrize("frame", [True, False])
+def test_a_section_that_ends_with_the_anchor_of_the_next_one_doubles_no_anchor(frame: bool, after: str) -> None:
+    anchored = NOTES.replace("## Operation", '<a id="operation"></a>\n\n## Operation')
+    rules = [StructureRule(sections=("Decision",))]
+    history = [validate_attempt([], anchored, rules)]
+    decision = decide_next(history)
+    assert isinstance(decision, Retry)
+    tag = re.findall("<part id=.*?>", decision.feedback)[-1]
+    section = f'## Decision\n\n{TEXT}\n\n<a id="operation"></a>{after}'
+    reply = f"{tag}\n{section}\n</part>" if frame else section
+    repaired = validate_attempt(history, reply, rules, feedback=decision.feedback).answer
+    assert repaired == anchored.replace("## Decision\n", f"## Decision\n\n{TEXT}\n")
+
+
 WHOLE_NOTES = NOTES.replace("## Decision\n", f"## Decision\n\n{TEXT}\n")
 
 

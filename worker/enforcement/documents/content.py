@@ -14,6 +14,8 @@ from worker.enforcement.documents.placeholders import is_placeholder
 
 _COMMENT = re.compile(r"<!--.*?-->")
 _ANY_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+#: A line of anchors (``<a id="why"></a>``): it belongs to the heading below it.
+ANCHOR = re.compile(r"(?:<a\s+(?:id|name)=[^<>]{1,200}>(?:\s*</a>)?\s*)+", re.IGNORECASE)
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
@@ -33,7 +35,7 @@ def visible_lines(out: Outline, start: int, end: int) -> Iterator[tuple[int, str
             continue
         if hidden.open or "<!--" in line:
             line = hidden.strip_comments(number, line)
-        if number in headings or not line.strip("-*_= \t\r\xa0"):
+        if number in headings or not line.strip("-*_= \t\r\xa0") or ("<" in line and ANCHOR.fullmatch(line.strip())):
             continue
         if line.isascii() or "".join(c for c in line if unicodedata.category(c) != "Cf").strip():
             yield number, line
@@ -71,14 +73,14 @@ class _CommentStripper:
 
 
 def has_content(text: str, *, max_placeholders: float = math.inf) -> bool:
-    """Return True if a text contains more than headings, rules, comments and placeholders.
+    """Return True if a text contains more than headings, anchors, rules, comments and placeholders.
 
     A text that begins with more than ``max_placeholders`` lines of placeholders has no content.
     """
     placeholders = 0
     for line in _ANY_COMMENT.sub("", text).split("\n"):
         bare = _INVISIBLE.sub("", line).strip()
-        if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):
+        if (bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t")) or ANCHOR.fullmatch(bare):
             continue
         if is_placeholder(bare):
             placeholders += bool(bare)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from api_client.contract.step_marker import format_marker
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
-from worker.enforcement.documents.content import is_json
+from worker.enforcement.documents.content import ANCHOR, is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import BOM, CodeFence, Outline, may_hold_fences, parse_outline
 from worker.enforcement.documents.part_names import (
@@ -29,7 +29,6 @@ from worker.enforcement.documents.titles import section_key, section_rank
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _LINE_ENDS = re.compile(r"[\r\n]*")
-_ANCHOR = re.compile(r"(?:<a\s+(?:id|name)=[^<>]{1,200}>(?:\s*</a>)?\s*)+", re.IGNORECASE)
 _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
@@ -254,10 +253,18 @@ def put_section(answer: str, title: str, body: str) -> str:
 def _line_with_anchors(out: Outline, line: int) -> int:
     """Return the line of a heading, or of the first anchor (``<a id="why"></a>``) that stands alone above it."""
     first = line
-    while line and (not (above := out.lines[line - 1].strip()) or _ANCHOR.fullmatch(above)):
+    while line and (not (above := out.lines[line - 1].strip()) or ANCHOR.fullmatch(above)):
         line -= 1
         first = line if above else first
     return first
+
+
+def strip_last_anchors(text: str) -> str:
+    """Remove blank lines and anchors from the end of a section's text: they belong to the next heading."""
+    lines = text.split("\n")
+    while lines and (not (last := lines[-1].strip()) or ANCHOR.fullmatch(last)):
+        lines.pop()
+    return "\n".join(lines)
 
 
 def _remove_sections(answer: str, adr: Adr, sections: Sequence[Section]) -> str:

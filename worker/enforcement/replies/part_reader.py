@@ -26,7 +26,7 @@ from worker.enforcement.documents.part_names import (
     section_title,
 )
 from worker.enforcement.documents.placeholders import omits_text
-from worker.enforcement.documents.splice import closed_fences, only_adr
+from worker.enforcement.documents.splice import closed_fences, only_adr, strip_last_anchors
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, section_key
 from worker.enforcement.replies.part_tags import ReplyText, cut_closing_tag, find_tagged_texts
@@ -212,7 +212,7 @@ class _PartReader:
         end = next((h.line for h in tops if h.line >= start and self._ends_section(h, level, name)), len(lines))
         body = _BLANK_LINES.sub("", "\n".join(lines[start:end]).rstrip())
         markers = parse_document(body).markers
-        body = body[: markers[0].start].rstrip() if markers else body
+        body = strip_last_anchors(body[: markers[0].start] if markers else body)
         fence = find_single_fence(body)
         if fence and not fence.surrounded and body.lstrip("`~ ").startswith(("markdown", "md")):
             body = _BLANK_LINES.sub("", fence.text.rstrip())

@@ -240,9 +240,10 @@ class ClaudeSpare(ClaudeAgent):
             return False
         answers = self._read_answers()
         said = answers[_CLAIM]["response"]
-        in_force = {(rule["behavior"], rule["rule"]) for rule in answers[_RULES]["response"]["state"]["rules"]}
-        wanted = {(kind, rule) for kind in ("allow", "deny") for rule in rights[kind]}
-        return wanted <= in_force and (said["status"], said["session_id"]) == ("ok", self._files.agent)
+        listed = answers[_RULES]["response"]["state"]["rules"]
+        denied = {_unescape(rule["rule"]) for rule in listed if rule["behavior"] == "deny"}
+        in_force = denied >= {_unescape(rule) for rule in rights["deny"]}
+        return in_force and (said["status"], said["session_id"]) == ("ok", self._files.agent)
 
     def _read_answers(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -258,3 +259,8 @@ class ClaudeSpare(ClaudeAgent):
                     response = json.loads(line)["response"]
                     found[response["request_id"]] = response
         return found
+
+
+def _unescape(rule: str) -> str:
+    """Return a rule without backslashes: the CLI escapes paths with brackets in another way than we do."""
+    return rule.replace("\\", "")
