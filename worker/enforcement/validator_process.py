@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
+from worker.enforcement.printed_output import divert_output
 from worker.enforcement.process_family import kill_family
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.services import measure_cost, record_cost
@@ -200,9 +201,8 @@ class ValidatorProcess:
         if not pid:
             try:
                 ours.close()
-                with contextlib.suppress(OSError):  # standard error may be closed
-                    os.dup2(2, 1)  # standard output is the command's own, such as JSON
-                self._serve_calls(theirs, call)
+                with divert_output():  # standard output is the command's own, such as JSON
+                    self._serve_calls(theirs, call)
             finally:
                 os._exit(0)
         theirs.close()

@@ -273,6 +273,27 @@ def start_command(folder: Path, top: str, body: str, more: str = "pass") -> subp
     )
 
 
+@pytest.mark.parametrize("more", ["pass", "bounded = True"], ids=["in a child", "in place"])
+def test_all_that_a_rule_prints_goes_to_standard_error_and_the_json_stays_json(more: str, tmp_path: Path) -> None:
+    with start_command(
+        tmp_path,
+        "import os; print('loaded'); os.system('echo loaded too')",
+        "print('judged', end=''); os.system('echo judged too')",
+        more,
+    ) as process:
+        said, told = process.communicate()
+    assert json.loads(said) == [{"file": "answer.md", "valid": True, "issues": [], "edits": []}]
+    for words in ("loaded", "loaded too", "judged", "judged too"):
+        assert words in told.replace(f"{words} too\n", "")
+    assert process.returncode == 0
+
+
+def test_what_a_rule_prints_before_it_overruns_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    with isolate_validators([Faulty(lambda: print("begun", end="") or time.sleep(600))], seconds=1) as guarded:
+        assert [issue.code for issue in run_validators("a", guarded)] == ["VALIDATOR_ERROR"]
+    assert capfd.readouterr() == ("", "begun")
+
+
 def test_what_a_rule_or_its_program_prints_is_no_output_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
     def prints() -> None:
         os.write(1, b"said\n")
