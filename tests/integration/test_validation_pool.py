@@ -19,6 +19,7 @@ from tests.support import alive, wait_for
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy, Retry, decide_next
 from worker.enforcement.validator_process import MOST_CHARACTERS
+from worker.processes.program import reap_process
 from worker.turns.validation_pool import ValidationCase, ValidationPool, ValidatorsUnavailable, validate_case
 
 OWN = """
@@ -121,6 +122,20 @@ def test_a_validator_that_is_stopped_leaves_none_of_its_programs_behind(
         wait_for(lambda pid=pid: not alive(pid))
 
 
+def test_the_programs_of_a_validator_end_with_the_group_of_its_worker(
+    install: Callable[[str], None], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    install(
+        "started = __import__('subprocess').Popen(['sleep', '600']); "
+        f"open({str(seen)!r}, 'w').write(str(started.pid)); started.wait()"
+    )
+    with start_judging(tmp_path, start_new_session=True) as process:
+        wait_for(lambda: seen.exists() and seen.read_text())
+        reap_process(process)
+    wait_for(lambda: not alive(int(seen.read_text())))
+
+
 def test_a_child_in_which_a_validator_left_much_memory_occupied_is_replaced(install: Callable[[str], None]) -> None:
     install("globals().setdefault('left', []).append(bytearray(24 * 2**20)); return []")
     judges = ValidationPool(30.0, memory_mb=256)
@@ -185,6 +200,21 @@ def test_a_rule_file_that_changes_is_loaded_again_by_the_same_child(tmp_path: Pa
     assert says("ONE", 1_000_000_000) == [("short", "ONE")]
     assert says("TWO", 1_000_000_001) == [("short", "TWO")]
     assert len(idle(judges)) == 1, "the same child judged both"
+
+
+@pytest.mark.parametrize("fork", ["", "__import__('os').fork(); "], ids=["", "and forks"])
+@pytest.mark.parametrize("used", [False, True], ids=["at once", "while it is used"])
+def test_a_rule_file_that_breaks_cannot_judge_and_costs_no_other_answer_its_verdict(
+    used: bool, fork: str, tmp_path: Path
+) -> None:
+    broken = f"{fork}raise ValueError('broken')"
+    breaks = f"{dedent(OWN).replace('{body}', 'return []')}\nopen(__file__, 'w').write({broken!r})"
+    (tmp_path / "own.py").write_text(breaks if used else broken)
+    judges, file = ValidationPool(60), read_policy("rules:\n  - rule: own.py\n")
+    with pytest.raises(ValidatorsUnavailable, match="broken"):
+        judges.validate_answer(replace(case("Ja.", "own"), root=tmp_path, file=file))
+    assert codes(judges, case(LONG, "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+    assert len(idle(judges)) == 1
 
 
 def idle(judges: ValidationPool) -> list[int]:
@@ -255,13 +285,19 @@ def test_a_child_that_died_while_it_had_nothing_to_do_costs_no_verdict() -> None
 def test_no_child_outlives_its_process_whatever_it_is_doing(install: Callable[[str], None], tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     install(f"open({str(seen)!r}, 'w').write(str(os.getpid())); __import__('re').match(r'(a+)+$', 'a' * 64 + 'b')")
-    program = (
-        "from tests.integration.test_validation_pool import *; ValidationPool(600).validate_answer(case('Ja.', 'own'))"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", f"if __name__ == '__main__':\n    {program}"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])},
-    ) as process:
+    with start_judging(tmp_path) as process:
         wait_for(lambda: seen.exists() and seen.read_text())
         process.kill()
     wait_for(lambda: not alive(int(seen.read_text())))
+
+
+def start_judging(folder: Path, **more: Any) -> subprocess.Popen[bytes]:
+    """Start a process that has the installed validator judge an answer."""
+    program = (
+        "from tests.integration.test_validation_pool import *; ValidationPool(600).validate_answer(case('Ja.', 'own'))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", f"if __name__ == '__main__':\n    {program}"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])},
+        **more,
+    )

@@ -27,6 +27,7 @@ from worker.enforcement import (
     validate_attempt,
 )
 from worker.enforcement.policies import PolicySubject
+from worker.enforcement.printed_output import divert_output
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.enforcement.validator_process import isolate_validators
 from worker.external.local_services import provide_services
@@ -165,13 +166,15 @@ def validate(
     if names and policy_file:
         raise click.UsageError("--validator and --policy exclude each other")
     provide_services()
-    if policy_file:
-        chosen = choose_file_rules(load_policy_file(policy_file), PolicySubject(model=model), root=root, locale=locale)
-        validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
-    else:
-        validators, policy = _build_named_validators(names, root, locale), Policy()
-    with isolate_validators(validators) as guarded:
-        validated = [_validate_file(file, guarded, policy, locale, named=bool(names)) for file in files]
+    with divert_output():  # of rules, which may print while they are loaded or validate in this process
+        if policy_file:
+            read = load_policy_file(policy_file)
+            chosen = choose_file_rules(read, PolicySubject(model=model), root=root, locale=locale)
+            validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
+        else:
+            validators, policy = _build_named_validators(names, root, locale), Policy()
+        with isolate_validators(validators) as guarded:
+            validated = [_validate_file(file, guarded, policy, locale, named=bool(names)) for file in files]
     write_issues(validated, "json" if as_json else form)
     if any(issue.is_error for _, issues, _ in validated for issue in issues):
         raise click.exceptions.Exit(NO)

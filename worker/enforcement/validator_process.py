@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
+from worker.enforcement.printed_output import divert_output
+from worker.enforcement.process_family import kill_family
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.services import measure_cost, record_cost
 
@@ -198,15 +200,11 @@ class ValidatorProcess:
             pid = os.fork()
         if not pid:
             try:
-                os.setpgid(0, 0)
                 ours.close()
-                with contextlib.suppress(OSError):  # standard error may be closed
-                    os.dup2(2, 1)  # standard output is the command's own, such as JSON
-                self._serve_calls(theirs, call)
+                with divert_output():  # standard output is the command's own, such as JSON
+                    self._serve_calls(theirs, call)
             finally:
                 os._exit(0)
-        with contextlib.suppress(OSError):  # the child has ended
-            os.setpgid(pid, pid)  # here as well, so that the group exists before it may have to be killed
         theirs.close()
         self._pid, self._pipe = pid, ours
         return ours
@@ -221,10 +219,8 @@ class ValidatorProcess:
         self._pid, self._pipe = 0, None
 
     def _kill_child(self) -> None:
-        """Kill the child and the programs that its validators have started."""
         if self._pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
+            kill_family(self._pid)
 
     def _serve_calls(self, pipe: Connection, call: tuple[Any, ...]) -> None:
         signal.set_wakeup_fd(-1)

@@ -6,7 +6,6 @@ is killed; then the validators are run one by one to find the guilty ones.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import os
@@ -29,6 +28,7 @@ from worker.enforcement.content_guard import GUARD
 from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
+from worker.enforcement.process_family import kill_family
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
 from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory, read_private_memory
@@ -291,7 +291,8 @@ class _Child:
             self._pipe.send((work, case))
             if not self._pipe.poll(seconds):
                 return None
-            patience: float | ValidatorsUnavailable = self._pipe.recv()
+            patience: float | ValidatorsUnavailable
+            patience, _ = self._pipe.recv()
             if isinstance(patience, ValidatorsUnavailable):
                 return patience
             if not self._pipe.poll(seconds + patience):
@@ -307,13 +308,8 @@ class _Child:
         return self._process.is_alive()
 
     def kill(self) -> None:
-        """Kill the child and the programs that its validators have started."""
-        if pid := self._process.pid:
-            with contextlib.suppress(ChildProcessError, ProcessLookupError):
-                # Raises if the child was waited for, when its id may be that of another process.
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                os.killpg(pid, signal.SIGKILL)
-        self._process.kill()
+        if self._process.pid and self.alive:  # else its id may be that of another process
+            kill_family(self._process.pid)
         self._process.join()
         self._pipe.close()
 
@@ -325,7 +321,12 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
     # Ctrl-C reaches the whole process group; the worker decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     own_pid = os.getpid()
-    os.setpgid(0, 0)  # so that the programs of validators can be killed together with this child
+
+    def send_answer(answer: object, *, has_grown: bool = False) -> None:
+        if os.getpid() != own_pid:
+            os._exit(0)  # a validator forked; its copy of this child must not answer as well
+        pipe.send((answer, has_grown))
+
     provide_services()
     most_memory = read_private_memory() + memory_mb * 2**20 // _KEPT_SHARE
     pipe.send(True)
@@ -335,11 +336,9 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
         except EOFError:
             return
         try:
-            pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
+            send_answer(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
             with limit_memory(memory_mb):
                 found = work(case)
-            if os.getpid() != own_pid:
-                os._exit(0)  # a validator forked; its copy of this child must not answer as well
-            pipe.send((found, read_private_memory() > most_memory))
+            send_answer(found, has_grown=read_private_memory() > most_memory)
         except ValidatorsUnavailable as error:
-            pipe.send(ValidatorsUnavailable(str(error)))
+            send_answer(ValidatorsUnavailable(str(error)))

@@ -7,7 +7,9 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -209,6 +211,87 @@ def test_a_rule_that_overruns_leaves_none_of_its_programs_behind(tmp_path: Path)
     with isolate_validators([Faulty(hang)], seconds=2) as guarded:
         assert [issue.code for issue in run_validators("a", guarded)] == ["VALIDATOR_ERROR"]
     wait_for(lambda: not alive(int(seen.read_text())))
+
+
+def test_the_programs_of_a_rule_that_overruns_end_whoever_started_them(tmp_path: Path) -> None:
+    """In a thread, in a session of their own, and while others are being started."""
+    seen = tmp_path / "seen"
+    start = f"sleep 600 & echo $! >>{seen}; wait"
+
+    def hang() -> None:
+        def keep_starting() -> None:
+            while True:
+                subprocess.Popen(["sh", "-c", start], start_new_session=True)
+                time.sleep(0.001)
+
+        threading.Thread(target=keep_starting, daemon=True).start()
+        time.sleep(600)
+
+    with isolate_validators([Faulty(hang)], seconds=1) as guarded:
+        assert [issue.code for issue in run_validators("a", guarded)] == ["VALIDATOR_ERROR"]
+    started = [int(line) for line in seen.read_text().split()]
+    assert len(started) > 3
+    wait_for(lambda: not any(map(alive, started)))
+    assert len(seen.read_text().split()) == len(started)
+
+
+@pytest.mark.parametrize(
+    ("kill", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGINT), (os.killpg, signal.SIGKILL)]
+)
+def test_no_program_of_a_rule_outlives_turns_validate(
+    kill: Callable[[int, int], None], number: int, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    with start_command(
+        tmp_path,
+        "import subprocess",
+        "started = subprocess.Popen(['sleep', '600']); "
+        f"open({str(seen)!r}, 'w').write(str(started.pid)); started.wait()",
+    ) as process:
+        wait_for(lambda: seen.exists() and seen.read_text())
+        kill(process.pid, number)
+    wait_for(lambda: not alive(int(seen.read_text())))
+
+
+def start_command(folder: Path, top: str, body: str, more: str = "pass") -> subprocess.Popen[str]:
+    """Start ``turns validate --json`` with a rule in a file; ``more`` stands in its class."""
+    (folder / "answer.md").write_text("Ja.")
+    (folder / "policy.yaml").write_text("rules:\n  - rule: own.py\n")
+    (folder / "own.py").write_text(
+        f"from worker.enforcement import ResponseValidator\n{top}\n\n"
+        f"class Own(ResponseValidator):\n    name = 'own'\n    {more}\n"
+        f"    def validate(self, response, context):\n        {body}\n        return []\n"
+    )
+    return subprocess.Popen(
+        [str(Path(sys.executable).with_name("turns")), "validate", "answer.md", "--policy", "policy.yaml", "--json"],
+        cwd=folder,
+        env={**os.environ, "HELIX_ROOT": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("more", ["pass", "bounded = True"], ids=["in a child", "in place"])
+def test_all_that_a_rule_prints_goes_to_standard_error_and_the_json_stays_json(more: str, tmp_path: Path) -> None:
+    with start_command(
+        tmp_path,
+        "import os; print('loaded'); os.system('echo loaded too')",
+        "print('judged', end=''); os.system('echo judged too')",
+        more,
+    ) as process:
+        said, told = process.communicate()
+    assert json.loads(said) == [{"file": "answer.md", "valid": True, "issues": [], "edits": []}]
+    for words in ("loaded", "loaded too", "judged", "judged too"):
+        assert words in told.replace(f"{words} too\n", "")
+    assert process.returncode == 0
+
+
+def test_what_a_rule_prints_before_it_overruns_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    with isolate_validators([Faulty(lambda: print("begun", end="") or time.sleep(600))], seconds=1) as guarded:
+        assert [issue.code for issue in run_validators("a", guarded)] == ["VALIDATOR_ERROR"]
+    assert capfd.readouterr() == ("", "begun")
 
 
 def test_what_a_rule_or_its_program_prints_is_no_output_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
