@@ -113,7 +113,7 @@ class _PinnedConnection(http.client.HTTPConnection):
         ending.daemon = True
         ending.start()
         self._held.callback(ending.cancel)
-        if self._tls:
+        if isinstance(self.sock, ssl.SSLSocket):
             self.sock.do_handshake()
 
     def _end_late(self, sock: socket.socket) -> None:
