@@ -75,28 +75,29 @@ def test_a_model_whose_program_is_missing_keeps_it_from_starting(tmp_path: Path,
     assert "install the CLI for this user, or do without it: HELIX_MODELS=scripted=scripted" in line
 
 
-UNREADABLE, UNUSABLE = {"HELIX_LEASE_SECONDS": "0"}, {"HELIX_BUDGETS": "model:nobody=1"}
+UNREADABLE = {"HELIX_LEASE_SECONDS": "0", "HELIX_CLAUDE_API_KEY_FILE": "/no/file"}
+UNUSABLE = {"HELIX_BUDGETS": "model:nobody=1"}
+CONTRADICTION = {"HELIX_VERIFIER_MODEL": "haiku"}
 NO_CLI = {"HELIX_MODELS": "a=claude_cli", "HELIX_CLAUDE_PATH": "no-such-cli"}
 
 
 @pytest.mark.parametrize(
     ("command", "given", "says"),
     [
-        (
-            ["up", "--port", "0"],
-            UNREADABLE | NO_CLI,
-            ["HELIX_LEASE_SECONDS", "nobody", "no-such-cli", "bad.yaml:", "k.json"],
-        ),
+        (["up", "--port", "0"], UNREADABLE | NO_CLI, ["HELIX_CLAUDE_API_KEY_FILE", "HELIX_LEASE_SECONDS"]),
+        (["up", "--port", "0"], CONTRADICTION, ["haiku", "nobody", "bad.yaml:", "k.json"]),
         (["up", "--port", "0"], NO_CLI, ["nobody", "no-such-cli", "bad.yaml:", "k.json"]),
-        (["run", "relay", "--port", "0"], UNREADABLE, ["HELIX_LEASE_SECONDS", "nobody", "bad.yaml:", "k.json"]),
+        (["run", "relay", "--port", "0"], UNREADABLE, ["HELIX_CLAUDE_API_KEY_FILE", "HELIX_LEASE_SECONDS"]),
+        (["run", "relay", "--port", "0"], CONTRADICTION, ["haiku", "nobody", "bad.yaml:", "k.json"]),
         (["run", "relay", "--port", "0"], {}, ["no broker", "nobody", "bad.yaml:", "k.json"]),
-        (["run", "worker"], UNREADABLE | NO_CLI, ["HELIX_LEASE_SECONDS", "nobody", "no-such-cli"]),
+        (["run", "worker"], UNREADABLE | NO_CLI, ["HELIX_CLAUDE_API_KEY_FILE", "HELIX_LEASE_SECONDS"]),
         (["run", "worker"], NO_CLI, ["no broker", "nobody", "no-such-cli"]),
     ],
 )
 def test_all_settings_that_keep_it_from_starting_are_told_at_once(
     tmp_path: Path, command: list[str], given: dict[str, str], says: list[str]
 ) -> None:
+    """As long as some cannot be read, that is all of those: what the others say may follow from a default value."""
     for name in ("bad.yaml", "k.json"):
         (tmp_path / name).write_text("{")
     files = {"HELIX_POLICY": str(tmp_path / "bad.yaml"), "HELIX_KEYS_FILE": str(tmp_path / "k.json")}

@@ -6,16 +6,19 @@ levels, or hold a file descriptor for each.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from worker.files.safe_io import SHORT_OF, open_folder
+from worker.files.safe_io import open_folder
 
 #: Deepest level that is read. No project has as many.
 MOST_LEVELS = 128
+#: Opens a folder that its owner may not read either, where the system can.
+_ANY_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def walk_tree(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -28,42 +31,69 @@ def walk_tree(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
-    """Delete a folder with everything in it, without following links.
+    """Delete a folder with everything in it, also folders that their owner may not enter, without following links.
 
-    Raises ``OSError``, unless ``ignore_errors``.
+    Raises ``OSError``, unless ``ignore_errors``: then it deletes what it can.
     """
     try:
         shutil.rmtree(path)
-    except (RecursionError, OSError) as error:
-        if isinstance(error, RecursionError) or error.errno in SHORT_OF:
-            _remove_deep_tree(path, ignore_errors)
-        elif ignore_errors:
-            shutil.rmtree(path, ignore_errors=True)  # what can go does
-        else:
-            raise
+    except (RecursionError, OSError):
+        with contextlib.suppress(OSError) if ignore_errors else contextlib.nullcontext():
+            _remove_odd_tree(path)
 
 
-def _remove_deep_tree(path: Path, ignore_errors: bool) -> None:
+def _remove_odd_tree(path: Path) -> None:
+    """Delete a folder that is too deep or too closed for ``shutil.rmtree``, or what can be deleted of it."""
+    errors: list[OSError] = []
+    _permit_owner(path)
+    with _collect_error(errors), open_folder(path) as top:
+        waiting = _empty_folder(top, top, errors)
+        while waiting:
+            name = waiting.pop()
+            with _collect_error(errors):
+                with open_folder(name, top) as folder:
+                    waiting += _empty_folder(folder, top, errors)
+                os.rmdir(name, dir_fd=top)
     try:
-        with open_folder(path) as top:
-            _flatten_tree(top)
-    except OSError:
-        if not ignore_errors:
-            raise
-    shutil.rmtree(path, ignore_errors=ignore_errors)
+        path.rmdir()
+    except OSError as error:
+        raise errors[0] if errors else error from None
 
 
-def _flatten_tree(top: int) -> None:
-    """Move all folders below an open folder directly into it."""
-    waiting = _list_folders(top)
-    while waiting:
-        with open_folder(waiting.pop(), top) as folder:
-            for name in _list_folders(folder):
-                moved = f".{secrets.token_hex(8)}"
-                os.rename(name, moved, src_dir_fd=folder, dst_dir_fd=top)
-                waiting.append(moved)
+def _empty_folder(folder: int, top: int, errors: list[OSError]) -> list[str]:
+    """Delete what is in an open folder, but move its folders to ``top``, and return their names there."""
+    found: list[str] = []
+    with os.scandir(folder) as scan:
+        entries = list(scan)
+    for entry in entries:
+        with _collect_error(errors):
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+                continue
+            _permit_owner(entry.name, folder)
+            name = entry.name
+            if folder != top:
+                name = f".{secrets.token_hex(8)}"
+                os.rename(entry.name, name, src_dir_fd=folder, dst_dir_fd=top)
+            found.append(name)
+    return found
 
 
-def _list_folders(folder: int) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+def _permit_owner(name: Path | str, parent: int | None = None) -> None:
+    """Permit a folder's owner everything in it, if the system lets this process do so."""
+    with contextlib.suppress(OSError):
+        fd = os.open(name, _ANY_FOLDER, dir_fd=parent)
+        try:
+            Path(f"/proc/self/fd/{fd}").chmod(0o700)  # fchmod refuses such a descriptor
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _collect_error(errors: list[OSError]) -> Iterator[None]:
+    """Keep the first error of all: each keeps its stack, and an agent can cause millions."""
+    try:
+        yield
+    except OSError as error:
+        if not errors:
+            errors.append(error)

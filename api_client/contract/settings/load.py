@@ -30,18 +30,19 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
     Broker and store come from their own variables, then ``REDIS_URL``, then the settings file, then a running ``turns
     up``, whose environment and models then apply too, unless HELIX_MODELS or the file names models. Raises
-    ``SettingsError`` with every problem found.
+    ``SettingsError`` with every setting that cannot be read or, if all can, with every contradiction between them.
     """
-    settings, problems = read_settings(environ)
-    if problems:
-        raise SettingsError(problems)
+    settings, contradictions = read_settings(environ)
+    if contradictions:
+        raise SettingsError(contradictions)
     return settings
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]]:
-    """Read the settings as ``load_settings`` does, and return them with every problem found.
+    """Read the settings as ``load_settings`` does, and return them with every contradiction between them.
 
-    A setting with a problem has its default value; there are no models if their names could not be read.
+    Raises ``SettingsError`` with every setting that cannot be read, and nothing else: what the others say about a
+    default value that stands in its place may be wrong.
     """
     problems: list[str] = []
     known = {environment_name(each.name): each for each in declared_fields(Settings, "setting")}
@@ -60,11 +61,11 @@ def read_settings(environ: Mapping[str, str] | None = None) -> tuple[Settings, l
     )
     if "models" not in values and values.get("claude_api_key"):
         values["models"] = dict(_CONSULTANT)
-    readable = "models" in values or not (environ.get("HELIX_MODELS") or file.problems)
-    settings = Settings(**values if readable else values | {"models": {}})
-    problems += _find_contradictions(settings, readable=readable)
     if problems:
-        return settings, list(dict.fromkeys(problems))
+        raise SettingsError(list(dict.fromkeys(problems)))
+    settings = Settings(**values)
+    if contradictions := list(dict.fromkeys(_find_contradictions(settings))):
+        return settings, contradictions
     return _use_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS") or file.models)), []
 
 
@@ -110,9 +111,9 @@ def _read_models(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]
     return {"models": given.get("models", file.models), "model_settings": blocks}
 
 
-def _find_contradictions(settings: Settings, *, readable: bool) -> Iterator[str]:
+def _find_contradictions(settings: Settings) -> Iterator[str]:
     there = ", ".join(settings.models)
-    for name, model in settings.list_named_models() if readable else ():
+    for name, model in settings.list_named_models():
         if model and model not in settings.models:
             meant = suggest_name(model, settings.models)
             yield f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there}){meant}"

@@ -34,7 +34,8 @@ def reject_faulty_settings(settings: Settings) -> None:
 def load_process_settings(find_problems: Callable[[Settings], Iterable[str]]) -> Settings:
     """Load the settings of a process that needs a store, and return them if it can start with them.
 
-    Raises ``SettingsError`` with every problem: of the settings, of those that cannot work, and of ``find_problems``.
+    Raises ``SettingsError`` with every setting that cannot be read or, if all can, with every problem: contradictions,
+    settings that cannot work, and what ``find_problems`` yields.
     """
     settings, problems = read_settings()
     try:

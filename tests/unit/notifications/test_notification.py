@@ -224,3 +224,60 @@ def test_a_notification_is_taken_although_the_body_of_the_reply_never_comes(monk
     monkeypatch.setattr("worker.plugins.notifications.delivery._SECONDS", 0.5)
     with dripping(b"HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n", b"") as url:
         post_body(url, b"{}", {}, allow_internal=True)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.0 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 60000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffff\r\n",
+    ],
+)
+def test_a_reply_of_any_form_that_never_ends_holds_nobody_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.plugins.notifications.delivery._SECONDS", 0.5)
+    with dripping(head, b"x") as url:
+        began = time.monotonic()
+        post_body(url, b"{}", {}, allow_internal=True)
+        assert time.monotonic() - began < 5
+
+
+def test_a_receiver_that_never_ends_its_handshake_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.plugins.notifications.delivery._SECONDS", 0.5)
+    with dripping(b"", b"") as url, pytest.raises(DeliveryError, match="no answer within"):
+        post_body(url.replace("http:", "https:"), b"{}", {}, allow_internal=True)
+
+
+def test_all_addresses_of_a_receiver_share_the_time_of_one_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.plugins.notifications.delivery._SECONDS", 2.0)
+    addresses = [f"127.0.0.{last}" for last in range(2, 6)]
+    monkeypatch.setattr("worker.plugins.notifications.delivery.resolve_addresses", lambda *_, **__: addresses)
+    tried: list[str] = []
+
+    def create_connection(address: tuple[str, int], timeout: float) -> socket.socket:
+        """Let the time pass that one address has, as one does that answers nothing; the last address works."""
+        tried.append(address[0])
+        if address[0] == addresses[-1]:
+            return connect(("127.0.0.1", address[1]), timeout)
+        threading.Event().wait(timeout)
+        raise TimeoutError("timed out")
+
+    connect = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    with HookReceiver() as receiver:
+        began = time.monotonic()
+        post_body(receiver.url, b"{}", {}, allow_internal=True)
+        assert time.monotonic() - began < 4
+    assert tried == addresses
+    assert receiver.paths == ["/hook"]
+
+
+def test_a_receiver_that_is_late_is_not_asked_again_at_its_other_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.plugins.notifications.delivery._SECONDS", 0.5)
+    monkeypatch.setattr(
+        "worker.plugins.notifications.delivery.resolve_addresses", lambda *_, **__: ["127.0.0.1", "127.0.0.2"]
+    )
+    with dripping(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n") as url, pytest.raises(DeliveryError, match="no answer within"):
+        post_body(url, b"{}", {}, allow_internal=True)

@@ -1,6 +1,9 @@
 """Folders that an agent has filled: deeper than the standard library walks, and with links out of them."""
 
+import errno
+import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,76 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "top" / "link").symlink_to(tmp_path / "other")
     remove_tree(tmp_path / "top")
     assert [path.name for path in tmp_path.rglob("*")] == ["other", "kept"]
+
+
+def be_nobody(work: Callable[..., None], *args: object) -> None:
+    """Do ``work`` in the current folder as a user who is bound by permissions: in a child process if this is root."""
+    if os.geteuid():
+        work(*args)
+        return
+    os.chown(".", 65534, 65534)
+    child = multiprocessing.get_context("fork").Process(target=_change_user, args=(work, *args))
+    child.start()
+    child.join()
+    if child.exitcode == errno.EINVAL:
+        pytest.skip("this root may not become another user")
+    assert child.exitcode == 0
+
+
+def _change_user(work: Callable[..., None], *args: object) -> None:
+    try:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    except OSError:
+        os._exit(errno.EINVAL)
+    work(*args)
+
+
+def remove_closed(mode: int, levels: int, ignore_errors: bool) -> None:
+    """Remove a folder in which folders of a mode have content, at the top, below each other and at the bottom."""
+    top = Path("top")
+    make_deep(top, levels)
+    for closed in (top / "closed", top / "d/d/closed", top):
+        (closed / "inside" / "below").mkdir(parents=True)
+        (closed / "inside" / "file").touch()
+        (closed / "link").symlink_to(Path("kept").absolute())
+        (closed / "inside").chmod(mode)
+        closed.chmod(mode)
+    remove_tree(top, ignore_errors=ignore_errors)
+    assert not os.path.lexists(top)
+
+
+@pytest.mark.parametrize(
+    ("mode", "levels", "ignore_errors"),
+    [(0o000, 3, False), (0o000, 1100, False), *((mode, 1100, True) for mode in (0o000, 0o300, 0o500, 0o600))],
+)
+def test_a_folder_whose_owner_may_not_enter_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, levels: int, ignore_errors: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept").mkdir(mode=0o555)
+    (tmp_path / "kept" / "file").touch()
+    be_nobody(remove_closed, mode, levels, ignore_errors)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "kept"]
+    assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o555, "a link was followed"
+
+
+def remove_half() -> None:
+    """Remove a deep folder in a folder that keeps one of its names."""
+    Path("fixed").mkdir()
+    make_deep(Path("fixed/top"), 1100)
+    (Path("fixed/top") / "file").touch()
+    Path("fixed").chmod(0o500)
+    with pytest.raises(PermissionError):
+        remove_tree(Path("fixed/top"))
+    remove_tree(Path("fixed/top"), ignore_errors=True)
+    assert list(Path("fixed/top").iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_an_error_and_all_else_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    be_nobody(remove_half)
 
 
 def test_what_is_missing_is_an_error_unless_errors_are_ignored(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from worker.cli.setting_descriptions import describe_settings
 def config(as_json: bool) -> None:
     """Show every setting with its value and origin. Secrets are masked.
 
-    Exit code 2 with one line for each setting that cannot be used; without the list if a value cannot be read.
+    Exit code 2 with one line for each setting that cannot be used; as long as values cannot be read, for those only.
     """
-    settings, unreadable = read_settings()
+    settings, contradictions = read_settings()
     unusable = list_unusable_settings(settings)
-    rows = [] if unreadable else describe_settings(settings, os.environ)
+    rows = [] if contradictions else describe_settings(settings, os.environ)
     if as_json and rows:
         write_json(rows)
     elif rows:
         write_table([(row["name"], fit_line(row["value"]), row["origin"]) for row in rows])
-    if problems := unreadable + unusable:
+    if problems := contradictions + unusable:
         raise SettingsError(problems)

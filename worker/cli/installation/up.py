@@ -93,9 +93,9 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
     The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. Processes that die are
     restarted. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this broker.
     """
-    settings, unreadable = read_settings()
-    if unreadable:
-        require_usable_settings(settings, unreadable)
+    settings, contradictions = read_settings()
+    if contradictions:
+        require_usable_settings(settings, contradictions)
     state = own_programs.ensure_state_dir(settings)
     with lock_installation(state):
         require_complete_restore(settings.root)
@@ -131,10 +131,10 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
                     program.ready_file.unlink(missing_ok=True)
 
 
-def require_usable_settings(settings: Settings, unreadable: Sequence[str] = ()) -> None:
-    """Raise ``SettingsError`` with one line for each setting that is ``unreadable`` or cannot work."""
+def require_usable_settings(settings: Settings, contradictions: Sequence[str] = ()) -> None:
+    """Raise ``SettingsError`` with the ``contradictions`` and one line for each setting that cannot work."""
     found = [f"{problem}; `turns doctor` says what to do" for problem in list_unusable_settings(settings)]
-    if found := [*unreadable, *found]:
+    if found := [*contradictions, *found]:
         raise SettingsError(found)
 
 

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from typing import Self
 from urllib.parse import urlsplit
 
 from api_client.contract.addresses import is_internal_address
@@ -45,28 +46,31 @@ def resolve_addresses(host: str, port: int, *, allow_internal: bool) -> list[str
 def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_internal: bool) -> None:
     """Send a body to a URL with an HTTP POST. ``allow_internal`` permits addresses in internal networks.
 
-    Raises ``DeliveryError`` for any reply but a 2xx status.
+    Takes at most ``_SECONDS`` after the name is resolved, over all addresses, whatever the receiver sends. Raises
+    ``DeliveryError`` for any reply but a 2xx status.
     """
     parts = urlsplit(url)
     host, tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if tls else 80)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    said = ""
-    for address in resolve_addresses(host, port, allow_internal=allow_internal):
-        connection = _PinnedConnection(host, port, address, tls=tls)
-        try:
-            connection.request("POST", path, body, dict(headers))
-            answer = connection.getresponse()
-            if connection.was_late:  # http.client takes the end of the connection for that of the headers
-                raise TimeoutError
-            with contextlib.suppress(OSError, http.client.HTTPException):  # the status says all
-                answer.read(_MOST_READ)
-        except (OSError, http.client.HTTPException) as error:
-            late = f"no answer within {_SECONDS:g} s" if connection.was_late else f"{type(error).__name__}: {error}"
-            said = f"{host}: {late}"
-            continue
-        finally:
-            connection.close()
+    said, addresses = "", resolve_addresses(host, port, allow_internal=allow_internal)
+    ends = time.monotonic() + _SECONDS
+    for number, address in enumerate(addresses):
+        with _PinnedConnection(
+            host, port, address, tls=tls, ends=ends, others=len(addresses) - number - 1
+        ) as connection:
+            try:
+                connection.request("POST", path, body, dict(headers))
+                with connection.getresponse() as answer:
+                    if connection.was_late:  # http.client takes the end of the connection for that of the headers
+                        raise TimeoutError
+                    with contextlib.suppress(OSError, http.client.HTTPException):  # the status says all
+                        answer.read(_MOST_READ)
+            except (OSError, http.client.HTTPException) as error:
+                if connection.was_late or time.monotonic() >= ends:
+                    raise DeliveryError(f"{host}: no answer within {_SECONDS:g} s") from None
+                said = f"{host}: {type(error).__name__}: {error}"
+                continue
         if 200 <= answer.status < 300:
             return
         moved = ", redirects are not followed" if 300 <= answer.status < 400 else ""
@@ -77,37 +81,45 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_intern
 class _PinnedConnection(http.client.HTTPConnection):
     """An HTTP connection to a fixed IP address; TLS and the ``Host`` header use the host name.
 
-    It ends after ``_SECONDS``, also with a receiver that sends a byte now and then.
+    Whatever is sent or received after the time ``ends`` fails, also with a receiver that sends a byte now and then. The
+    connection must be established in a share of that time that leaves as much to each of the ``others``, the addresses
+    that may be tried afterwards.
     """
 
-    def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
+    def __init__(self, host: str, port: int, address: str, *, tls: bool, ends: float, others: int) -> None:
         super().__init__(host, port, timeout=_SECONDS)
         self._address, self._tls = address, tls
         self.default_port = 443 if tls else 80  # left out of the Host header
         self.was_late = False
-        self._ending = threading.Timer(_SECONDS, self._end_late)
-        self._ending.daemon = True
+        self._ends, self._others = ends, others
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+        self.close()
 
     def connect(self) -> None:
-        self.sock = plain = socket.create_connection((self._address, self.port), self.timeout)
-        self._ending.start()
-        try:
-            if self._tls:
-                context = ssl.create_default_context()
-                self.sock = context.wrap_socket(plain, server_hostname=self.host, do_handshake_on_connect=False)
-                self.sock.do_handshake()
-        except BaseException:
-            plain.close()
-            raise
+        left = max(self._ends - time.monotonic(), 0.001)
+        self.sock = socket.create_connection((self._address, self.port), left / (1 + self._others))
+        self.sock.settimeout(self.timeout)
+        if self._tls:
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+        # http.client gives the socket away to a reply that ends with the connection: it is not ``self.sock`` for long.
+        ending = threading.Timer(self._ends - time.monotonic(), self._end_late, [self.sock])
+        ending.daemon = True
+        ending.start()
+        self._held.callback(ending.cancel)
+        if isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
 
-    def close(self) -> None:
-        self._ending.cancel()
-        super().close()
-
-    def _end_late(self) -> None:
+    def _end_late(self, sock: socket.socket) -> None:
         self.was_late = True
-        with contextlib.suppress(OSError, AttributeError):  # it has just been closed
-            self.sock.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # it has just been closed
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of a TLS socket would make its reader read plain text
 
 
 _COMMAND_SECONDS = 10.0
