@@ -276,7 +276,9 @@ def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(spare: Agen
     assert there
 
 
-@pytest.mark.parametrize("rule", ["Bash(*)", "Task", "KillShell", "Read(//srv/agents (prod)/**)", r"Read(//srv/\[x\]/**)"])
+@pytest.mark.parametrize(
+    "rule", ["Bash(*)", "Task", "KillShell", "Read(//srv/agents (prod)/**)", r"Read(//srv/\[x\]/**)"]
+)
 def test_a_spare_is_taken_whatever_form_the_installations_rules_have(spare: Agent, rule: str) -> None:
     spare.settings["claude_allowed_tools"] = (rule,)
     prepare(spare)
