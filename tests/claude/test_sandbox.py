@@ -57,7 +57,8 @@ def test_a_shell_in_a_box_sees_the_project_and_no_other_session_and_writes_where
         path.write_text(f"CONTENT-{path.name}")
     command = (
         f"cd {sandboxed.root}; cat src.py .env projects/sessions/other/status.json; ls -A; "
-        "echo way-out | tee src.py ../way-out adr/ADR-2.md; cat ~/helix-settings.json; echo x >~/helix-settings.json"
+        "echo way-out | tee src.py ../way-out adr/ADR-2.md; cat ~/helix-settings.json; echo x >~/helix-settings.json; "
+        "echo x >~/.claude/settings.json"
     )
     # Hidden from the CLI, which has rules of its own about the commands it can read.
     hidden = f"echo {base64.b64encode(command.encode()).decode()} | base64 -d | sh 2>&1"
@@ -68,6 +69,7 @@ def test_a_shell_in_a_box_sees_the_project_and_no_other_session_and_writes_where
     assert "CONTENT-.env" not in sent
     assert "CONTENT-status.json" not in sent
     assert "helix-settings.json: Read-only file system" in sent
+    assert "/.claude/settings.json: Read-only file system" in sent
     assert (sandboxed.root / "src.py").read_text() == "CONTENT-src.py"
     assert (sandboxed.root / "adr" / "ADR-2.md").read_text() == "way-out\n"
 

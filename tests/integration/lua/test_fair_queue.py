@@ -393,16 +393,22 @@ def elsewhere(settings: Settings) -> Settings:
     return found
 
 
+def note_announced(client: TurnsClient, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the turns which the client announces, instead of a queue."""
+    announced: list[str] = []
+
+    async def announce(_link: Any, turn_id: str, _session: str, **_: Any) -> None:
+        announced.append(turn_id)
+
+    monkeypatch.setattr(client.submitter._line._announcer, "announce_task", announce)
+    return announced
+
+
 async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
     elsewhere: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announced: list[str] = []
     async with TurnsClient(elsewhere) as client:
-
-        async def announce(_link: Any, turn_id: str, _session: str, **_: Any) -> None:
-            announced.append(turn_id)
-
-        monkeypatch.setattr(client.submitter._line._announcer, "announce_task", announce)
+        announced = note_announced(client, monkeypatch)
         ledger = Ledger(replace(elsewhere, lease_seconds=60.0), "w")
         ledger.release_turns()
         ids = [await client.submitter.submit(request(session_id=f"s-{n}", owner="a")) for n in range(30)]
@@ -417,13 +423,8 @@ async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
 async def test_where_the_queues_are_elsewhere_background_turns_get_one_start_of_eight_too(
     elsewhere: Settings, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announced: list[str] = []
     async with TurnsClient(elsewhere) as client:
-
-        async def announce(_link: Any, turn_id: str, _session: str, **_: Any) -> None:
-            announced.append(turn_id)
-
-        monkeypatch.setattr(client.submitter._line._announcer, "announce_task", announce)
+        announced = note_announced(client, monkeypatch)
         line = Line(client, Ledger(replace(elsewhere, lease_seconds=60.0), "w"), store)
         line.ledger.release_turns()
         await line.submit("b", 40, priority="background")

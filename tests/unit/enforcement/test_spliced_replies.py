@@ -65,6 +65,12 @@ def test_a_section_that_ends_with_the_anchor_of_the_next_one_doubles_no_anchor(f
     assert repaired == anchored.replace("## Decision\n", f"## Decision\n\n{TEXT}\n")
 
 
+@pytest.mark.parametrize("rest", ["", "\n\nTODO", "\n\n<a name='how'>\n\n[...]"])
+def test_a_section_of_anchors_and_placeholders_is_none(rest: str) -> None:
+    attempt = repair_notes(f'FRAME\n## Decision\n\n<a id="why"></a>{rest}\n</part>')
+    assert (attempt.answer, bool(attempt.issues)) == (NOTES, True)
+
+
 WHOLE_NOTES = NOTES.replace("## Decision\n", f"## Decision\n\n{TEXT}\n")
 
 

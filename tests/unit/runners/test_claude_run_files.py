@@ -99,6 +99,12 @@ def test_permissions_name_what_may_be_read_and_what_not_written(marks: Path, tmp
     assert found["permissions"]["deny"] == [f"Edit(/{marks}/**)"]
 
 
+def test_the_plugins_that_the_cli_brings_along_are_off(marks: Path) -> None:
+    plugins = json.loads(build_settings(marks, readable=[], protected=[], allowed=[]))["enabledPlugins"]
+    assert set(plugins.values()) == {False}
+    assert all(name.endswith("@builtin") for name in plugins), "none that a team installs"
+
+
 def test_sessions_secrets_and_links_of_the_project_are_not_readable(tmp_path: Path) -> None:
     for name in ("src", "projects", ".git", "adr"):
         (tmp_path / name).mkdir()
