@@ -152,13 +152,17 @@ async def test_a_queue_is_left_and_taken_up_again_and_its_worker_is_not_taken_fo
         operator.control("cancel_consumer", queue=queue)
     await wait_until(lambda: [each["name"] for each in operator.inspect("active_queues")] == [CHECK_QUEUE])
     turn_id = await installation.ask()
-    reported = lambda: json.loads(next(iter(installation.store.hgetall(installation.keys.workers).values())))  # noqa: E731
-    await wait_until(lambda: reported()["queues"] == [CHECK_QUEUE])
+
+    def list_reported_queues() -> list[set[str]]:
+        reports = installation.store.hgetall(installation.keys.workers)
+        return [set(json.loads(report)["queues"]) for report in reports.values()]
+
+    await wait_until(lambda: list_reported_queues() == [{CHECK_QUEUE}])
     assert (await installation.client.reader.read_turn(turn_id)).state == "queued"
     for queue in (RUN_QUEUE, PREFERRED_QUEUE):
         operator.control("add_consumer", queue=queue)
     assert (await installation.result(turn_id)).outcome == Outcome.PASSED
-    await wait_until(lambda: set(reported()["queues"]) == set(ALL_QUEUES))
+    await wait_until(lambda: list_reported_queues() == [set(ALL_QUEUES)])
     assert "worker.stalled" not in worker.log_file.read_text()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import load_settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
@@ -182,10 +183,16 @@ def test_the_guard_waits_until_the_rate_is_above_the_bound_beyond_doubt() -> Non
 
 def test_a_block_of_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "helix.toml"
-    file.write_text("[flow.v9]\nmax_failure_rate = 2\nretries = 1\n")
-    with pytest.raises(Exception, match=r"flow\.v9") as refused:
+    file.write_text("[flow.v9]\nmax_failure_rate = 0.2\n")
+    with pytest.raises(SettingsError, match=r"flow\.v9.*no such version \(v2\); v9=0 keeps it off"):
         load_settings({"HELIX_CONFIG": str(file), "HELIX_ROOT": str(tmp_path)})
-    said = str(refused.value)
-    assert "no such version (v2); v9=0 keeps it off" in said
-    assert "flow.v9.max_failure_rate: must be a share of all turns" in said
-    assert "flow.v9.retries: no such setting" in said
+
+
+def test_a_block_of_a_version_that_cannot_be_read_is_refused_with_every_reason(tmp_path: Path) -> None:
+    file = tmp_path / "helix.toml"
+    file.write_text("[flow.v9]\nmax_failure_rate = 2\nretries = 1\n")
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"HELIX_CONFIG": str(file), "HELIX_ROOT": str(tmp_path)})
+    share, retries = refused.value.problems
+    assert "flow.v9.max_failure_rate: must be a share of all turns" in share
+    assert "flow.v9.retries: no such setting" in retries
