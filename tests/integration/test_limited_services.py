@@ -31,16 +31,17 @@ def _piece(**choice: object) -> str:
 
 
 class _Limited:
-    """A service that answers 429 for a while from its first request on, and at least to its first four requests."""
+    """A service that answers 429 for a while from its first request on, and to ``least`` requests or more."""
 
     def __init__(self, retry_after: str) -> None:
         self.retry_after = retry_after
+        self.least = 4
         self.refused: list[float] = []
         self.began = 0.0
 
     def __call__(self, _: Asked) -> Reply:
         self.began = self.began or time.monotonic()
-        if time.monotonic() - self.began < SICK_SECONDS or len(self.refused) < 4:
+        if time.monotonic() - self.began < SICK_SECONDS or len(self.refused) < self.least:
             self.refused.append(time.monotonic())
             return Reply(429, b'{"error": {"message": "slow down"}}', {"retry-after": self.retry_after})
         return _answer(_)
@@ -86,6 +87,7 @@ async def test_a_service_that_limits_us_fails_no_turn_and_is_asked_at_most_once_
         assert [each.title for each in limits] == [f"limit {used.find_service('sick')}"]
         assert "limit 127.0.0.1" in run(used, "pause", "list").stdout
         before = len(sick.refused)
+        sick.least = before + 2
         asks = [asked("Hallo", f"s{number}", model="sick") for number in range(TURNS - 1)]
         ids = [first, *[await client.submitter.submit(each) for each in asks]]
         well = [await client.submitter.submit(asked("Hallo", f"w{n}", model="well")) for n in range(8)]

@@ -182,6 +182,8 @@ async def test_workers_of_containers_with_one_host_name_and_the_same_process_ids
 
     await wait_until(states)
     assert {line.name: line.state for line in await listed_workers(client)}[other] == "at work"
+    for worker in installation.workers:
+        worker.kill()  # unshare takes no SIGTERM
 
 
 async def test_reports_of_workers_that_are_gone_are_bounded(

@@ -20,6 +20,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Priority
@@ -179,7 +180,9 @@ async def play(settings: Settings, client: TurnsClient, store: redis.Redis, trie
     for number in range(2):
         turn_id = await client.submitter.submit(request(session_id="l", at_once=1), idempotency_key=f"k{number}")
     first = await client.submitter.submit(request(session_id="lost"))
-    claim = claimed(Ledger(short(settings), "holder"), first, session_id="lost")
+    ledger = Ledger(short(settings), "holder")
+    claim = claimed(ledger, first, session_id="lost")
+    ledger.append_events(claim, [AttemptOutput(attempt=1, text="Ja.")])
     LeaseRenewal(short(settings), store).renew_leases([claim])
     reaper = OnLoop(lambda: Reaper(short(settings), "w", lambda *_: None))
 
