@@ -54,7 +54,8 @@ async def test_a_conversation_twice_as_long_takes_twice_the_bytes(
     sizes: dict[int, int] = {}
     for number in range(1, 61):
         turn_id = await finish(client, ledger, chat(number))
-        sizes[number] = stored_bytes(store)
+        if number in {10, 30, 40, 60}:
+            sizes[number] = stored_bytes(store)
     first, second = sizes[30] - sizes[10], sizes[60] - sizes[40]
     assert second < 1.2 * first, (first, second)
     read = await client.reader.read_turn(turn_id)
