@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy, Retry, decide_next
 from worker.enforcement.validator_process import MOST_CHARACTERS
@@ -88,6 +89,24 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
     found = codes(judges, case("Ja.", "own", "step_marker"))
     assert sorted(found) == [("own", "VALIDATOR_ERROR"), ("step_marker", "MISSING_STEP_MARKER")]
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+
+
+def test_a_validator_that_overran_is_tried_once_more_and_then_no_longer_in_this_turn(
+    install: Callable[[str], None], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    install(f"open({str(seen)!r}, 'a').write('x'); time.sleep(0 if response == 'Good.' else 600); return []")
+    judges, history = ValidationPool(2.0), list[Attempt]()
+    for text in ("One.", "Two.", "Three."):
+        history.append(judges.validate_answer(replace(case(text, "own", "step_marker"), history=tuple(history))))
+    repaired = judges.repair(replace(case("Three.", "own", "step_marker"), history=tuple(history)))
+    assert seen.read_text() == "xxx", "twice for the first answer, once for the second"
+    for issues in (*(attempt.issues for attempt in history), repaired.issues):
+        assert ("own", "VALIDATOR_ERROR") in [(issue.validator, issue.code) for issue in issues]
+    assert repaired.step == "unknown"
+    once = replace(history[0], issues=tuple(replace(issue, part="") for issue in history[0].issues))
+    assert codes(judges, replace(case("Good.", "own"), history=(once,))) == []
+    assert codes(judges, replace(case("Good.", "own"), history=tuple(history), fresh=True)) == []
 
 
 def test_a_validator_that_eats_memory_is_blamed_and_the_others_are_heard(install: Callable[[str], None]) -> None:
