@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from tests.installation import children_of
 from tests.support import alive, wait_for
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policies import read_policy
@@ -139,6 +140,47 @@ def test_a_validator_that_is_stopped_leaves_none_of_its_programs_behind(
     assert codes(ValidationPool(2.0), case("Ja.", "own")) == [("own", "VALIDATOR_ERROR")]
     for pid in map(int, seen.read_text().split()):
         wait_for(lambda pid=pid: not alive(pid))
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        "Popen(['sleep', '600']).pid",
+        "Popen(['setsid', 'sleep', '600']).pid",
+        "check_output(['sh', '-c', 'sleep 600 >/dev/null & echo $!'], text=True)",
+    ],
+    ids=["itself", "in a session of its own", "by a program that has ended"],
+)
+def test_what_a_validator_starts_ends_with_its_validation_also_when_the_answer_passes(
+    started: str, install: Callable[[str], None], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    install(f"open({str(seen)!r}, 'w').write(str(__import__('subprocess').{started})); return []")
+    judges = ValidationPool(60.0)
+    assert codes(judges, case("Ja.", "own")) == []
+    wait_for(lambda: not alive(int(seen.read_text())))
+    children = idle(judges)
+    assert codes(judges, case(LONG, "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+    assert idle(judges) == children != [], "the child itself goes on"
+
+
+def test_the_process_that_runs_programs_for_rules_stays_for_the_next_answer(
+    install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELIX_SANDBOX", "off")
+    install("__import__('subprocess').Popen(['sleep', '600']); return []")
+    file = read_policy("rules:\n  - own\n  - {rule: command, options: {command: ['true']}}\n")
+    judges, guards = ValidationPool(60.0), list[int]()
+
+    def running() -> list[int]:
+        [child] = idle(judges)
+        return [pid for pid in children_of(child) if alive(pid)]
+
+    for _ in range(2):
+        assert codes(judges, replace(case("Ja.", "own", "command"), file=file)) == []
+        wait_for(lambda: len(running()) == 1)
+        guards += running()
+    assert guards[0] == guards[1]
 
 
 def test_the_programs_of_a_validator_end_with_the_group_of_its_worker(

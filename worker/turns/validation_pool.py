@@ -28,7 +28,7 @@ from worker.enforcement.content_guard import GUARD, NOT_JUDGED
 from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
-from worker.enforcement.process_family import kill_family
+from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
 from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory, read_private_memory
@@ -36,6 +36,8 @@ from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
 from worker.external.local_services import provide_services
+from worker.runners.sandbox.guard_client import shared_processes
+from worker.runners.sandbox.proxy_client import find_proxy_process
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -339,11 +341,13 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
         return
     # Ctrl-C reaches the whole process group; the worker decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    adopt_orphans()
     own_pid = os.getpid()
 
     def send_answer(answer: object, *, has_grown: bool = False) -> None:
         if os.getpid() != own_pid:
             os._exit(0)  # a validator forked; its copy of this child must not answer as well
+        kill_descendants(spared={shared_processes().guard_pid, find_proxy_process()})
         pipe.send((answer, has_grown))
 
     provide_services()
