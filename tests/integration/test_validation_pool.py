@@ -197,6 +197,14 @@ def test_the_programs_of_a_validator_end_with_the_group_of_its_worker(
     wait_for(lambda: not alive(int(seen.read_text())))
 
 
+def test_what_a_validator_prints_is_no_output_of_the_worker(
+    install: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    install("print('said'); os.system('echo said too'); return []")
+    assert codes(ValidationPool(60.0), case("Ja.", "own")) == []
+    assert capfd.readouterr() == ("", "said\nsaid too\n")
+
+
 def test_a_child_in_which_a_validator_left_much_memory_occupied_is_replaced(install: Callable[[str], None]) -> None:
     install("globals().setdefault('left', []).append(bytearray(24 * 2**20)); return []")
     judges = ValidationPool(30.0, memory_mb=256)

@@ -28,6 +28,7 @@ from worker.enforcement.content_guard import GUARD, NOT_JUDGED
 from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
+from worker.enforcement.printed_output import divert_output
 from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
@@ -342,6 +343,11 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
     # Ctrl-C reaches the whole process group; the worker decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
+    with divert_output():  # standard output is the worker's own
+        _answer_cases(pipe, memory_mb)
+
+
+def _answer_cases(pipe: Connection, memory_mb: int) -> None:
     own_pid = os.getpid()
 
     def send_answer(answer: object, *, has_grown: bool = False) -> None:
