@@ -11,7 +11,8 @@ from pathlib import Path
 
 from api_client.contract.session_paths import session_directory
 from worker.files import recording
-from worker.files.folder_trees import remove_tree, walk_tree
+from worker.files.folder_trees import move_entry, remove_tree, walk_tree
+from worker.files.safe_io import open_folder
 from worker.files.session import read_status
 
 #: Prefix of folders that were renamed for deletion. No session folder starts with a dot.
@@ -60,7 +61,8 @@ def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
         return True
     recording.delete_recording(old.path)
     aside = (old.path.parent if old.what == "session" else old.path.parents[2]) / f"{GONE}{secrets.token_hex(6)}"
-    old.path.rename(aside)
+    with open_folder(old.path.parent) as source, open_folder(aside.parent) as target:
+        move_entry(old.path.name, source, target, aside.name)
     if live(old.session_id) and not old.path.exists():
         aside.rename(old.path)
         return False
