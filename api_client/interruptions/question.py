@@ -12,6 +12,7 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest
 from api_client.contract.interruption import Interruption
 from api_client.contract.turn import TurnRequest
+from api_client.contract.visible_text import has_visible_text
 from api_client.contract.word_tables import load_word_table
 
 _WORDS = load_word_table(__file__)
@@ -95,9 +96,9 @@ class QuestionKind:
         if decision not in choices:
             raise BadRequest(f"this is answered by {' or '.join(choices)}, not {decision[:80]!r}", param="decision")
         takes = choices[decision].takes
-        if takes == "note" and not note.strip():
+        if takes == "note" and not has_visible_text(note):
             raise BadRequest(f"{decision} needs a note: the agent gets it as its prompt", param="note")
-        if takes == "text" and not text.strip():
+        if takes == "text" and not has_visible_text(text):
             raise BadRequest(f"{decision} needs the text of the answer", param="text")
         if takes != "text" and text:
             raise BadRequest(f"{decision} takes no text", param="text")

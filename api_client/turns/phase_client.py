@@ -32,19 +32,15 @@ class PhaseSubmitter:
         missing turns. Raises the errors of ``Submitter.submit``. ``directory`` is relative to HELIX_ROOT, and ``more``
         holds further arguments of ``build_requests``.
         """
-        requests = build_requests(phases, self._store.settings, directory=directory, **more)
-        keys = [f"{idempotency_key} {at}" if idempotency_key else "" for at in range(1, len(requests) + 1)]
-        turns = [
-            Submission(turn_id=self._submitter.create_turn_id(), request=request, idempotency_key=own)
-            for request, own in zip(requests, keys, strict=True)
-        ]
+        turns = self._build_turns(phases, directory=directory, idempotency_key=idempotency_key, **more)
         try:
             await self._submitter.hold_resources([await self._submitter.admit_turn(each) for each in turns])
         except NotAdmitted:  # a refusal must not hide turns that were acknowledged before
             if not await self._submitter.find_stored(turns[0]):
                 raise
-        if requests:  # before the first turn, so that `turns data gc` finds the files of its agents
-            await self._store.await_reply(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
+        if turns:  # before the first turn, so that `turns data gc` finds the files of its agents
+            folder = turns[0].request.work_data["directory"]
+            await self._store.await_reply(self._store.redis.sadd(self._folders, folder))
         turn_ids: list[str] = []
         try:
             for turn in turns:
@@ -57,6 +53,21 @@ class PhaseSubmitter:
             shown.turn_ids = (*turn_ids, *error.turn_ids)
             raise shown from error
         return turn_ids
+
+    async def is_repeated(self, phases: Sequence[Phase], *, directory: str, idempotency_key: str, **more: Any) -> bool:
+        """Return True if the same call of ``submit_phases`` has stored a turn before."""
+        turns = self._build_turns(phases, directory=directory, idempotency_key=idempotency_key, **more)
+        return bool(idempotency_key and turns and await self._submitter.find_stored(turns[0]))
+
+    def _build_turns(
+        self, phases: Sequence[Phase], *, directory: str, idempotency_key: str, **more: Any
+    ) -> list[Submission]:
+        requests = build_requests(phases, self._store.settings, directory=directory, **more)
+        keys = [f"{idempotency_key} {at}" if idempotency_key else "" for at in range(1, len(requests) + 1)]
+        return [
+            Submission(turn_id=self._submitter.create_turn_id(), request=request, idempotency_key=own)
+            for request, own in zip(requests, keys, strict=True)
+        ]
 
     async def read_folders(self) -> list[str]:
         """Return the recorded working folders of phases, relative to HELIX_ROOT."""

@@ -10,6 +10,7 @@ from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.contract.visible_text import has_visible_text
 from api_client.contract.work import find_work
 
 _FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "work_data", "traceparent")
@@ -41,8 +42,8 @@ def check_request(request: TurnRequest, settings: Settings) -> None:
             raise BadRequest(f"{name}: NUL and half a surrogate pair are no characters", param=name)
     if not request.messages or request.messages[-1].get("role") != "user":
         raise BadRequest("the last message must be the user's", param="messages")
-    if not request.messages[-1]["content"].strip():
-        raise BadRequest("the last message is empty", param="messages")
+    if not has_visible_text(request.messages[-1]["content"]):
+        raise BadRequest("the last message is empty", param="messages", code="empty_message")
     if not 1 <= request.max_attempts <= MAX_ATTEMPTS:
         raise BadRequest(f"max_attempts must be from 1 to {MAX_ATTEMPTS}", param="max_attempts")
     if not 0 < request.deadline_seconds <= MAX_DEADLINE_SECONDS:

@@ -239,7 +239,7 @@ def main(case: str) -> None:
                 say({"id": number, "error": {"code": -32000, "message": "log in"}})
             case "session/new":
                 say({"id": number, "result": {"sessionId": "s1"}})
-            case "session/load" if case == "forgets":
+            case "session/load" if case == "forgets" or "FORGETS" in os.environ:
                 say({"id": number, "error": {"code": -32002, "message": "unknown"}})
             case "session/load":
                 text("of an earlier message")

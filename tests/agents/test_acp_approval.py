@@ -54,12 +54,18 @@ def runs(tmp_path: Path) -> Path:
 
 
 def declare(
-    asking: Settings, runs: Path, command: str = "git push", *, state: bool = True, case: str = "ruled"
+    asking: Settings,
+    runs: Path,
+    command: str = "git push",
+    *,
+    state: bool = True,
+    case: str = "ruled",
+    **environment: str,
 ) -> None:
     declared = {
         "program": sys.executable,
         "arguments": [str(AGENT), f"{case}={command}"],
-        "environment": {"MODEL_URL": "{url}", "RUNS": str(runs)},
+        "environment": {"MODEL_URL": "{url}", "RUNS": str(runs), **environment},
         "state": [".kept"] if state else [],
     }
     (asking.root / "mine.yaml").write_text(json.dumps(declared))
@@ -87,6 +93,24 @@ async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_afte
     assert (runs.read_text() if runs.exists() else "") == ("git push\n" if kind == "approve" else "")
     told = json.dumps(attempt.sent)
     assert ("Make it now: execute (command: git push)" if kind == "approve" else "They write: not today") in told
+
+
+@pytest.mark.parametrize("why", ["the agent does not know it", "it is gone", "it is damaged"])
+async def test_an_agent_that_cannot_load_its_session_after_the_question_has_its_text_in_the_answer_once(
+    asking: Settings, worker_process: Workers, runs: Path, why: str
+) -> None:
+    declare(asking, runs, **{"FORGETS": "1"} if "know" in why else {})
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        [kept] = asking.root.glob("projects/sessions/*/agent/*.zip")
+        if "gone" in why:
+            kept.unlink()
+        elif "damaged" in why:
+            kept.write_bytes(b"no archive")
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=60)
+    assert (turn.outcome, turn.response.count("Hello")) == (Outcome.PASSED, 1), turn.response
 
 
 async def test_an_agent_that_does_not_stop_is_ended_and_its_question_stays(

@@ -185,7 +185,8 @@ async def test_a_replay_that_is_not_allowed_is_refused_and_makes_no_turn(bench: 
     http, bound = await visit("alice"), await visit("bound", models=(PLAIN,))
     address = f"/v1/turns/{turn_id}/replay"
     assert (await http.post(address, json={"model": "nobody"})).status_code == 404
-    assert (await http.post(address, json={"message": " "})).status_code == 400
+    for empty in (" ", "\u200b", "\u2060\n\u00ad"):
+        assert (await http.post(address, json={"message": empty})).status_code == 400, ascii(empty)
     assert (await http.post(address, json={"prompt": "x"})).status_code == 400
     assert (await http.post(f"/v1/turns/{waiting}/replay")).status_code == 409
     assert (await bound.post(address)).status_code == 404  # somebody else's

@@ -24,8 +24,11 @@ from api_client.turns.phase_requests import build_requests
 from api_client.turns.record.claim import LeaseClaim, LeaseLost
 from tests.accounts import disagreements
 from tests.integration.engine import Bench, Play, ends, says
+from tests.unit.runners.test_folder_trees import make_deep
 from worker.enforcement.policies import read_policy
+from worker.files.folder_trees import remove_tree
 from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.verification.gates.output_tree import MAX_DEPTH
 
 BUILD: dict[str, Any] = {"id": "build", "description": "Baue add.py.", "output_files": ["add.py"]}
 GOOD_CODE, BAD_CODE = "def add(a, b):\n    return a + b\n", "def add(a, b:\n"
@@ -118,6 +121,23 @@ async def test_a_rejected_phase_is_run_again_with_feedback_in_its_folder(bench: 
     assert (first.decision, first.issues[0].code) == ("retry", "PYTHON_SYNTAX")
     assert first.verification["success"] is False
     assert "add.py:1" in first.feedback
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 5, 1500])
+async def test_a_phase_whose_output_is_too_deep_is_run_again_with_an_empty_one(bench: PhaseBench, levels: int) -> None:
+    def digs(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        make_deep(order.directory / "output" / "deep", levels)
+        return writes(GOOD_CODE)(order, emit, stop)
+
+    def repairs(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        assert list((order.directory / "output").iterdir()) == []
+        assert f"{MAX_DEPTH} levels" in (order.directory / "feedback.md").read_text()
+        return writes(GOOD_CODE)(order, emit, stop)
+
+    turn = await bench.phase(digs, repairs)
+    assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 2), turn.error
+    assert [path.name for path in bench.output.iterdir()] == ["add.py"]
+    remove_tree(bench.output.parent / "attempts")
 
 
 async def test_a_phase_that_is_never_right_fails_with_its_issues_and_publishes_nothing(bench: PhaseBench) -> None:

@@ -96,6 +96,17 @@ def test_it_names_what_another_policy_would_have_rejected_and_accepted(
     assert (same["answers"], same["rejected_now"], same["accepted_now"]) == (4, 0, 0)
 
 
+def test_what_a_rule_prints_is_not_in_the_json(
+    turns: dict[str, str], replay: Callable[..., str], settings: Settings
+) -> None:
+    (settings.root / "own.py").write_text(
+        "from worker.enforcement import ResponseValidator\nprint('loaded')\n\n"
+        "class Own(ResponseValidator):\n    name = 'own'\n    bounded = True\n"
+        "    def validate(self, response, context):\n        print('judged')\n        return []\n"
+    )
+    assert json.loads(replay("rules: [{rule: own.py}]", "--json"))["answers"] == 4
+
+
 #: Turns of one flow: warned of after retries, spliced, broken off, with files, handed to a person, by the fallback.
 OWN = """\
 max_attempts: 2

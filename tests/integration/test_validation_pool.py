@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from tests.installation import children_of
 from tests.support import alive, wait_for
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy, Retry, decide_next
 from worker.enforcement.validator_process import MOST_CHARACTERS
@@ -90,6 +92,24 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
 
 
+def test_a_validator_that_overran_is_tried_once_more_and_then_no_longer_in_this_turn(
+    install: Callable[[str], None], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    install(f"open({str(seen)!r}, 'a').write('x'); time.sleep(0 if response == 'Good.' else 600); return []")
+    judges, history = ValidationPool(2.0), list[Attempt]()
+    for text in ("One.", "Two.", "Three."):
+        history.append(judges.validate_answer(replace(case(text, "own", "step_marker"), history=tuple(history))))
+    repaired = judges.repair(replace(case("Three.", "own", "step_marker"), history=tuple(history)))
+    assert seen.read_text() == "xxx", "twice for the first answer, once for the second"
+    for issues in (*(attempt.issues for attempt in history), repaired.issues):
+        assert ("own", "VALIDATOR_ERROR") in [(issue.validator, issue.code) for issue in issues]
+    assert repaired.step == "unknown"
+    once = replace(history[0], issues=tuple(replace(issue, part="") for issue in history[0].issues))
+    assert codes(judges, replace(case("Good.", "own"), history=(once,))) == []
+    assert codes(judges, replace(case("Good.", "own"), history=tuple(history), fresh=True)) == []
+
+
 def test_a_validator_that_eats_memory_is_blamed_and_the_others_are_heard(install: Callable[[str], None]) -> None:
     install("[bytearray(b'x' * 10**6) for _ in iter(int, 1)]")
     judges = ValidationPool(60.0, memory_mb=64)
@@ -122,6 +142,47 @@ def test_a_validator_that_is_stopped_leaves_none_of_its_programs_behind(
         wait_for(lambda pid=pid: not alive(pid))
 
 
+@pytest.mark.parametrize(
+    "started",
+    [
+        "Popen(['sleep', '600']).pid",
+        "Popen(['setsid', 'sleep', '600']).pid",
+        "check_output(['sh', '-c', 'sleep 600 >/dev/null & echo $!'], text=True)",
+    ],
+    ids=["itself", "in a session of its own", "by a program that has ended"],
+)
+def test_what_a_validator_starts_ends_with_its_validation_also_when_the_answer_passes(
+    started: str, install: Callable[[str], None], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    install(f"open({str(seen)!r}, 'w').write(str(__import__('subprocess').{started})); return []")
+    judges = ValidationPool(60.0)
+    assert codes(judges, case("Ja.", "own")) == []
+    wait_for(lambda: not alive(int(seen.read_text())))
+    children = idle(judges)
+    assert codes(judges, case(LONG, "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+    assert idle(judges) == children != [], "the child itself goes on"
+
+
+def test_the_process_that_runs_programs_for_rules_stays_for_the_next_answer(
+    install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELIX_SANDBOX", "off")
+    install("__import__('subprocess').Popen(['sleep', '600']); return []")
+    file = read_policy("rules:\n  - own\n  - {rule: command, options: {command: ['true']}}\n")
+    judges, guards = ValidationPool(60.0), list[int]()
+
+    def running() -> list[int]:
+        [child] = idle(judges)
+        return [pid for pid in children_of(child) if alive(pid)]
+
+    for _ in range(2):
+        assert codes(judges, replace(case("Ja.", "own", "command"), file=file)) == []
+        wait_for(lambda: len(running()) == 1)
+        guards += running()
+    assert guards[0] == guards[1]
+
+
 def test_the_programs_of_a_validator_end_with_the_group_of_its_worker(
     install: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -134,6 +195,14 @@ def test_the_programs_of_a_validator_end_with_the_group_of_its_worker(
         wait_for(lambda: seen.exists() and seen.read_text())
         reap_process(process)
     wait_for(lambda: not alive(int(seen.read_text())))
+
+
+def test_what_a_validator_prints_is_no_output_of_the_worker(
+    install: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    install("print('said'); os.system('echo said too'); return []")
+    assert codes(ValidationPool(60.0), case("Ja.", "own")) == []
+    assert capfd.readouterr() == ("", "said\nsaid too\n")
 
 
 def test_a_child_in_which_a_validator_left_much_memory_occupied_is_replaced(install: Callable[[str], None]) -> None:

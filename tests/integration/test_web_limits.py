@@ -120,6 +120,20 @@ async def test_each_phase_of_a_file_counts_as_an_unfinished_turn(settings: Setti
         assert_refused(await http.post("/v1/turns", json=BODY, headers=ONE), "too_many_unfinished", 1)
 
 
+async def test_phases_repeated_with_their_key_are_found_where_no_more_are_taken(
+    settings: Settings, constants: Constants
+) -> None:
+    constants(ACCESS, TURNS_PER_MINUTE=1)
+    phases = [{"id": f"p{n}", "name": "P", "type": "doc", "description": "Write."} for n in range(2)]
+    body, keyed = {"directory": "work", "phases": phases}, ONE | {"idempotency-key": "a"}
+    async with relay(settings) as http:
+        first, again = [await http.post("/v1/phases", json=body, headers=keyed) for _ in range(2)]
+        assert (first.status_code, again.status_code) == (202, 202), again.text
+        assert again.json() == first.json()
+        for other in (ONE, ONE | {"idempotency-key": "b"}):
+            assert_refused(await http.post("/v1/phases", json=body, headers=other), "rate_limited", 60)
+
+
 async def test_a_burst_at_once_is_held_to_the_limit(settings: Settings, constants: Constants) -> None:
     constants(ACCESS, UNFINISHED_TURNS=3, TURNS_PER_MINUTE=0)
     async with relay(settings) as http:

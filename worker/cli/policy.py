@@ -26,6 +26,7 @@ from worker.enforcement.policies import (
     read_policy,
 )
 from worker.enforcement.policies.rule_file import is_rule_file, load_rule
+from worker.enforcement.printed_output import divert_output
 from worker.runners.tool_rules.agent_tools import AGENTS, check_tool_rule, parse_agent_name
 
 
@@ -43,7 +44,8 @@ def _load_rule_files(file: str, read: PolicyFile, root: Path) -> None:
     for entry in read.rules:
         if is_rule_file(entry.rule):
             try:
-                load_rule(entry.rule, name=entry.name, root=root, locale="en", options=entry.options)
+                with divert_output():
+                    load_rule(entry.rule, name=entry.name, root=root, locale="en", options=entry.options)
             except (ValueError, TypeError, ImportError) as error:
                 lines.append(f"{file}:{entry.line}:1: {fit_line(error)}")
     if lines:
@@ -87,7 +89,8 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
 def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, locale: str = "en") -> ChosenRules:
     """Return the rules of a policy file that apply to a turn. Raises ``UsageError`` for an invalid rule."""
     try:
-        return choose_rules(read, subject, root=root, locale=locale)
+        with divert_output():
+            return choose_rules(read, subject, root=root, locale=locale)
     except (ValueError, TypeError, ImportError) as error:
         raise click.UsageError(f"a rule cannot be made: {fit_line(error)}") from None
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 _PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
 #: Seconds for which the processes of a family are stopped, should they start others meanwhile.
 _STOP_SECONDS = 1.0
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of all its descendants whose parents end, so that they stay in its family."""
+    with contextlib.suppress(AttributeError, OSError):  # not Linux
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_family(pid: int) -> None:
@@ -18,27 +27,55 @@ def kill_family(pid: int) -> None:
 
     All are stopped before the first one is killed, because the children of a killed process are no longer its children.
     """
+    for each in [pid, *_stop_processes(lambda: _list_families([pid]))]:
+        _send_signal(each, signal.SIGKILL)
+
+
+def kill_descendants(spared: Collection[int]) -> None:
+    """Kill all descendants of this process, except its children ``spared`` and the descendants of those."""
+    _reap_children()
+    own = os.getpid()
+    started = _stop_processes(lambda: _list_families(each for each in _list_children(own) if each not in spared))
+    for each in started:
+        _send_signal(each, signal.SIGKILL)
+    if started:
+        _reap_children()
+
+
+def _reap_children() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _stop_processes(find: Callable[[], list[int]]) -> set[int]:
+    """Stop the processes that ``find`` returns until it returns none that still runs, and return all their ids."""
     stopped: set[int] = set()
     until = time.monotonic() + _STOP_SECONDS
-    while running := [each for each in _list_family(pid) if each not in stopped or _is_running(each)]:
+    while running := [each for each in find() if each not in stopped or _is_running(each)]:
         for each in running:
             _send_signal(each, signal.SIGSTOP)
         stopped.update(running)
         if time.monotonic() >= until:
             break
         time.sleep(0.001)
-    for each in [pid, *stopped]:
-        _send_signal(each, signal.SIGKILL)
+    return stopped
 
 
-def _list_family(pid: int) -> list[int]:
-    """Return the process and its descendants if /proc shows it."""
-    family = [pid] if (_PROC / str(pid)).exists() else []
+def _list_families(heads: Iterable[int]) -> list[int]:
+    """Return processes and their descendants if /proc shows them."""
+    family = [pid for pid in heads if (_PROC / str(pid)).exists()]
     for each in family:
-        for children in (_PROC / str(each) / "task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                family += map(int, children.read_text().split())
+        family += _list_children(each)
     return family
+
+
+def _list_children(pid: int) -> list[int]:
+    found: list[int] = []
+    for children in (_PROC / str(pid) / "task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, children.read_text().split())
+    return found
 
 
 def _is_running(pid: int) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.printed_output import divert_output
-from worker.enforcement.process_family import kill_family
+from worker.enforcement.process_family import adopt_orphans, kill_family
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.services import measure_cost, record_cost
 
@@ -227,6 +227,7 @@ class ValidatorProcess:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        adopt_orphans()
         own_pid = os.getpid()
         with contextlib.suppress(EOFError, OSError):
             while True:

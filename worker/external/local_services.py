@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import secrets
-import tempfile
 import time
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +17,7 @@ from worker.agents.runner_lookup import build_runner
 from worker.enforcement.validator_process import lift_memory_limit
 from worker.enforcement.validators import services
 from worker.enforcement.validators.services import CannotRun, ModelPrompt, ModelReply, ProgramResult, ValidationProgram
+from worker.files.folder_trees import temporary_folder
 from worker.runners.base import Order, RunResult
 from worker.runners.sandbox.bubblewrap import SandboxMount
 from worker.verification.gates.gate_program import ProgramLimits, run_program
@@ -48,8 +48,7 @@ class LocalServices:
         fence = GateSandbox.from_settings(self._settings)
         if self._settings.sandbox != "off" and (problem := fence.obstacle or fence.shared):
             raise CannotRun(f"no sandbox, {problem}")
-        with tempfile.TemporaryDirectory(prefix="rule-", ignore_cleanup_errors=True) as name:
-            folder = Path(name)
+        with temporary_folder("rule-") as folder:
             work = folder / "files"
             work.mkdir()
             for path, text in program.files.items():
@@ -80,8 +79,7 @@ class LocalServices:
             runner, option = build_runner(settings.models[question.model])
         except SettingsError as error:
             raise CannotRun(str(error)) from None
-        with tempfile.TemporaryDirectory(prefix="judge-", ignore_cleanup_errors=True) as name:
-            folder = Path(name)
+        with temporary_folder("judge-") as folder:
             (folder / "run" / "output").mkdir(parents=True)
             order = Order(
                 turn_id=f"judge-{secrets.token_hex(8)}",

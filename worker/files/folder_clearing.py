@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from api_client.contract.session_paths import session_directory
 from worker.files import recording
-from worker.files.folder_trees import remove_tree, walk_tree
+from worker.files.folder_trees import move_entry, remove_tree, walk_tree
+from worker.files.safe_io import open_folder
 from worker.files.session import read_status
 
 #: Prefix of folders that were renamed for deletion. No session folder starts with a dot.
@@ -60,7 +62,8 @@ def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
         return True
     recording.delete_recording(old.path)
     aside = (old.path.parent if old.what == "session" else old.path.parents[2]) / f"{GONE}{secrets.token_hex(6)}"
-    old.path.rename(aside)
+    with open_folder(old.path.parent) as source, open_folder(aside.parent) as target:
+        move_entry(old.path.name, source, target, aside.name)
     if live(old.session_id) and not old.path.exists():
         aside.rename(old.path)
         return False
@@ -76,9 +79,12 @@ def find_session_id(path: Path) -> str | None:
 
 
 def find_last_change(path: Path) -> float:
-    """Return when a folder or one of its direct entries was last changed, in seconds since the epoch."""
+    """Return when a folder or one of its direct entries was last changed, in seconds since the epoch.
+
+    An agent may have closed the folder to its owner; then only the folder itself counts.
+    """
     times = [path.stat(follow_symlinks=False).st_mtime]
-    with os.scandir(path) as entries:
+    with contextlib.suppress(PermissionError), os.scandir(path) as entries:
         times += [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
     return max(times)
 
@@ -97,7 +103,10 @@ def measure_size(path: Path) -> int:
 
 
 def list_folders(parent: Path) -> list[Path]:
-    """Return the subfolders of a folder in alphabetical order, without symbolic links."""
-    if parent.is_symlink() or not parent.is_dir():
+    """Return the subfolders of a folder in alphabetical order, without symbolic links; none of a closed folder."""
+    try:
+        if parent.is_symlink() or not parent.is_dir():
+            return []
+        return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+    except PermissionError:
         return []
-    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())

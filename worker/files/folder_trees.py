@@ -1,4 +1,4 @@
-"""Walks and removes folders that agents have filled, however deep they are.
+"""Walks, moves and removes folders that agents have filled, however deep they are, and whatever their permissions.
 
 The functions of the standard library call themselves for each level: they raise ``RecursionError`` below about 500
 levels, or hold a file descriptor for each.
@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,23 +31,46 @@ def walk_tree(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         yield place, folders, files
 
 
-def remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
-    """Delete a folder with everything in it, also folders that their owner may not enter, without following links.
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Yield a new temporary folder, which is removed afterwards as far as that is possible."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder, ignore_errors=True)
 
-    Raises ``OSError``, unless ``ignore_errors``: then it deletes what it can.
+
+def move_entry(name: str, source: int, target: int, new_name: str = "") -> None:
+    """Move an entry from one open folder to another, also a folder that its owner may not change.
+
+    Such a folder's owner may do everything in it afterwards. Raises ``OSError``.
     """
     try:
-        shutil.rmtree(path)
+        os.rename(name, new_name or name, src_dir_fd=source, dst_dir_fd=target)
+    except PermissionError:
+        _permit_owner(name, source)
+        os.rename(name, new_name or name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def remove_tree(path: Path | str, *, ignore_errors: bool = False, dir_fd: int | None = None) -> None:
+    """Delete a folder with everything in it, also folders that their owner may not enter, without following links.
+
+    ``path`` is relative to the open folder ``dir_fd``, if given. Raises ``OSError``, unless ``ignore_errors``: then it
+    deletes what it can.
+    """
+    try:
+        shutil.rmtree(path, dir_fd=dir_fd)
     except (RecursionError, OSError):
         with contextlib.suppress(OSError) if ignore_errors else contextlib.nullcontext():
-            _remove_odd_tree(path)
+            _remove_odd_tree(path, dir_fd)
 
 
-def _remove_odd_tree(path: Path) -> None:
+def _remove_odd_tree(path: Path | str, parent: int | None) -> None:
     """Delete a folder that is too deep or too closed for ``shutil.rmtree``, or what can be deleted of it."""
     errors: list[OSError] = []
-    _permit_owner(path)
-    with _collect_error(errors), open_folder(path) as top:
+    _permit_owner(path, parent)
+    with _collect_error(errors), open_folder(path, parent) as top:
         waiting = _empty_folder(top, top, errors)
         while waiting:
             name = waiting.pop()
@@ -55,7 +79,7 @@ def _remove_odd_tree(path: Path) -> None:
                     waiting += _empty_folder(folder, top, errors)
                 os.rmdir(name, dir_fd=top)
     try:
-        path.rmdir()
+        os.rmdir(path, dir_fd=parent)
     except OSError as error:
         raise errors[0] if errors else error from None
 

@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import os
 import random
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.files.folder_trees import move_entry, remove_tree
 from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import DIRECTORY, open_folder, replace_file, try_open_folder
 
@@ -56,7 +56,7 @@ class SessionFolder:
                 yield folder
             os.rename(draft, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
         except BaseException:
-            shutil.rmtree(draft, ignore_errors=True, dir_fd=self.drafts)
+            remove_tree(draft, ignore_errors=True, dir_fd=self.drafts)
             raise
 
     def remove_entry(self, name: str, folder: int) -> None:
@@ -107,7 +107,7 @@ class FencedSessionFolder(SessionFolder):
         """Remove a file or folder from ``folder`` if it exists and no later holder has taken the session over."""
         _holds_drafts_only.put(self._name, False)
         with contextlib.suppress(FileNotFoundError):
-            os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self.drafts)
+            move_entry(name, folder, self.drafts, f"removed.{os.urandom(4).hex()}")
 
 
 @contextlib.contextmanager
@@ -199,7 +199,7 @@ def _close_holder(held: int, name: str, own: int, *, stays: bool) -> Iterator[No
             except FileNotFoundError:  # a later holder removed the folder, or the folder became the session's output
                 pass
             except OSError:
-                shutil.rmtree(name, ignore_errors=True, dir_fd=held)
+                remove_tree(name, ignore_errors=True, dir_fd=held)
 
 
 @contextlib.contextmanager
@@ -230,7 +230,7 @@ def _remove_holder(name: str, held: int) -> None:
     for tries_left in reversed(range(_TRIES)):
         try:
             if stat.S_ISDIR(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode):
-                shutil.rmtree(name, dir_fd=held)
+                remove_tree(name, dir_fd=held)
             else:
                 os.unlink(name, dir_fd=held)
         except OSError:

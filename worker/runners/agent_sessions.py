@@ -14,6 +14,7 @@ import structlog
 from worker.files.safe_io import ensure_folder, open_folder, read_file, replace_file
 from worker.files.session import RULES, find_agent_session
 from worker.runners.base import Order
+from worker.runners.sent_input import WHOLE_SESSION
 
 log = structlog.get_logger()
 
@@ -51,7 +52,7 @@ def find_continued_session(
     ``history`` if the session's last accepted answer holds the conversation. Missing, damaged and larger files (more
     than ``most`` bytes) are skipped.
     """
-    candidates = [(order.agent_session, "message")]
+    candidates = [(order.agent_session, WHOLE_SESSION)]
     if history:
         candidates.append((find_agent_session(order.workdir, order.messages), "history"))
     for session, knows in candidates:

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import socket
 import tempfile
 import threading
@@ -23,6 +22,7 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import ToolQuestion, ToolRule, WaitingCall
+from worker.files.folder_trees import remove_tree
 from worker.runners import tool_gate
 from worker.runners.approval_client import GO, LATER, NO, YES
 from worker.runners.base import Order
@@ -100,7 +100,7 @@ class ApprovalServer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        shutil.rmtree(self._place, ignore_errors=True)
+        remove_tree(self._place, ignore_errors=True)
 
     def answer_call(self, call: Mapping[str, Any]) -> str:
         """Return the decision on a tool call: ``YES``, ``NO``, ``LATER``, or ``GO`` if no decision applies to it."""

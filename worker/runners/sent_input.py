@@ -8,6 +8,8 @@ from typing import Any
 
 #: Most characters stored of all texts together; the turn's request holds the conversation too.
 MOST_CHARS = 65_536
+#: What a run continues whose agent remembers the user's message too.
+WHOLE_SESSION = "message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,7 @@ class SentInput:
     Attributes:
         system: instructions besides the messages: the session's CLAUDE.md, or a service's system message.
         messages: role and content of each message, oldest first; images as text and name.
-        continues: the context from an earlier agent session; empty for a fresh session.
+        continues: what the agent remembers of an earlier session: nothing, ``history``, or also the ``message``.
     """
 
     system: str = ""

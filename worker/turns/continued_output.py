@@ -7,6 +7,7 @@ from dataclasses import replace
 from api_client.contract.completion import Completion, IncompleteReason, Verdict
 from worker.enforcement.answer_continuation import append_continuation
 from worker.runners.base import AgentEvent, Emit, RunResult
+from worker.runners.sent_input import WHOLE_SESSION
 
 PARAGRAPH = "\n\n"
 #: Output characters needed to tell whether the agent continues the text or starts again.
@@ -104,5 +105,13 @@ class ResumedOutput:
             self._send_earlier_text()
 
     def join_result(self, result: RunResult) -> RunResult:
-        """Return the run's result with the text from before the question in front of the new text."""
+        """Return the run's result with the text from before the question in front of the new text.
+
+        An agent that could not take up its session has written the whole answer anew, so its new text stands alone.
+        """
+        if result.sent and result.sent.continues != WHOLE_SESSION:
+            if self._before:
+                self._emit(AgentEvent(kind="reset", text="the agent began anew"))
+                self._emit(AgentEvent(kind="output", text=result.text))
+            return result
         return replace(result, text=self._before + result.text)

@@ -26,6 +26,7 @@ from worker.enforcement.answer_files import merge_files
 from worker.enforcement.attempt import find_best_attempt, latest_attempts
 from worker.enforcement.policy import weigh_attempts
 from worker.files import recording
+from worker.files.folder_trees import move_entry
 from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import open_folder
 from worker.files.session_fence import open_fenced, open_for_publishing
@@ -155,12 +156,12 @@ def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), open_folder(name, above) as left:
                 for entry in os.listdir(left):  # noqa: PTH208 - a descriptor
                     if entry not in _OF_A_RUN:
-                        _move_entry(entry, left, own)
+                        _take_over_entry(entry, left, own)
 
 
-def _move_entry(name: str, left: int, own: int) -> None:
+def _take_over_entry(name: str, left: int, own: int) -> None:
     try:
-        os.rename(name, name, src_dir_fd=left, dst_dir_fd=own)
+        move_entry(name, left, own)
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}:
             raise

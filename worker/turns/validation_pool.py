@@ -24,11 +24,12 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.validator_names import BUILT_IN
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.attempt_validation import validate_attempt
-from worker.enforcement.content_guard import GUARD
+from worker.enforcement.content_guard import GUARD, NOT_JUDGED
 from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
-from worker.enforcement.process_family import kill_family
+from worker.enforcement.printed_output import divert_output
+from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
 from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory, read_private_memory
@@ -36,6 +37,8 @@ from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
 from worker.external.local_services import provide_services
+from worker.runners.sandbox.guard_client import shared_processes
+from worker.runners.sandbox.proxy_client import find_proxy_process
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -192,22 +195,41 @@ class ValidationPool:
         return RepairResult(text=case.text, issues=issues)
 
     def _work_in_parts(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
-        """Return the result with an issue for each validator that takes too long or crashes."""
-        found = self._try_work(work, case)
-        if found is not None:
+        """Return the result with an issue for each validator that takes too long or crashes.
+
+        A validator that did so in an earlier attempt is tried once more; after two such attempts it is not run.
+        """
+        guilty = {name for name in case.names if self._overruns_again(work, name, case)}
+        rest = replace(case, names=tuple(name for name in case.names if name not in guilty))
+        found = self._try_work(work, rest)
+        if found is None:
+            bare = self._try_work(work, replace(rest, names=())) if rest.names else None
+            if bare is None:
+                return None
+            guilty |= {name for name in rest.names if self._try_work(work, replace(rest, names=(name,))) is None}
+            sound = tuple(name for name in rest.names if name not in guilty)
+            found = self._try_work(work, replace(rest, names=sound)) or bare
+        if not guilty:
             return found
-        bare = self._try_work(work, replace(case, names=())) if case.names else None
-        if bare is None:
-            return None
-        sound = tuple(name for name in case.names if self._try_work(work, replace(case, names=(name,))) is not None)
-        joined: Found = self._try_work(work, replace(case, names=sound)) or bare
-        blamed = tuple([self._report_overrun(name, case) for name in case.names if name not in sound])
-        return replace(joined, issues=joined.issues + blamed)
+        blamed = tuple([self._report_overrun(name, case) for name in case.names if name in guilty])
+        joined: Found = replace(found, issues=found.issues + blamed)
+        return joined
+
+    def _overruns_again(self, work: Callable[[ValidationCase], Found], name: str, case: ValidationCase) -> bool:
+        """Return True if a validator that overran in an earlier attempt does so again, or did so twice."""
+        attempts = () if case.fresh else latest_attempts(case.history)
+        failed = [each for attempt in attempts for each in attempt.issues if each.code == NOT_JUDGED]
+        messages = [each.message for each in failed if each.validator == name]
+        overran = messages.count(self._describe_overrun(name, case).message) if messages else 0
+        return overran > 1 or (overran == 1 and self._try_work(work, replace(case, names=(name,))) is None)
 
     def _report_overrun(self, name: str, case: ValidationCase) -> ValidationIssue:
         log.error("validators.overran", validator=name, seconds=self._seconds)
+        return self._describe_overrun(name, case)
+
+    def _describe_overrun(self, name: str, case: ValidationCase) -> ValidationIssue:
         problem = f"took longer than {self._seconds:g} s, or took its process down"
-        issue = make_issue("VALIDATOR_ERROR", case.policy.locale, validator=name, problem=problem)
+        issue = make_issue(NOT_JUDGED, case.policy.locale, validator=name, problem=problem)
         return replace(issue, validator=name)
 
     def _try_work(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
@@ -320,11 +342,18 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
         return
     # Ctrl-C reaches the whole process group; the worker decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    adopt_orphans()
+    with divert_output():  # standard output is the worker's own
+        _answer_cases(pipe, memory_mb)
+
+
+def _answer_cases(pipe: Connection, memory_mb: int) -> None:
     own_pid = os.getpid()
 
     def send_answer(answer: object, *, has_grown: bool = False) -> None:
         if os.getpid() != own_pid:
             os._exit(0)  # a validator forked; its copy of this child must not answer as well
+        kill_descendants(spared={shared_processes().guard_pid, find_proxy_process()})
         pipe.send((answer, has_grown))
 
     provide_services()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
 from worker.agents.runner_lookup import build_runner
+from worker.files.folder_trees import remove_tree
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop
 from worker.verification.feedback_file import FeedbackChannel
 from worker.verification.gates.output_tree import OutputTooLarge, copy_files, scan_tree
@@ -152,4 +152,4 @@ class _PhaseRuns:
         with contextlib.suppress(FileNotFoundError):
             output.replace(old)
         fresh.replace(output)
-        shutil.rmtree(old, ignore_errors=True)
+        remove_tree(old, ignore_errors=True)

@@ -77,21 +77,25 @@ async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCa
         raise bad_request(f"unknown model {display_value(model)}", param="model", code="model_not_found")
     attached = read_added_fields(body, caller.visible_settings(relay.settings))
     await asyncio.to_thread(_require_files, relay.settings, phases, folder, caller.owner)
-    await require_room(relay, caller, locale, count=len(phases), size=body_size(request))
-    turn_ids = await relay.client.phases.submit_phases(
-        phases,
-        owner=caller.owner,
-        directory=directory,
-        model=model,
-        locale=locale,
-        deadline_seconds=body.deadline_seconds or 0.0,
-        attached=attached,
-        operator=caller.is_operator,
-        key=caller.key_owner_name,
-        share=caller.slot_share,
-        idempotency_key=key,
-        traceparent=select_traceparent(request.headers.getlist("traceparent")),
-    )
+    asked: dict[str, Any] = {
+        "owner": caller.owner,
+        "directory": directory,
+        "model": model,
+        "locale": locale,
+        "deadline_seconds": body.deadline_seconds or 0.0,
+        "attached": attached,
+        "operator": caller.is_operator,
+        "key": caller.key_owner_name,
+        "share": caller.slot_share,
+        "idempotency_key": key,
+        "traceparent": select_traceparent(request.headers.getlist("traceparent")),
+    }
+    try:
+        await require_room(relay, caller, locale, count=len(phases), size=body_size(request))
+    except ApiError:  # a refusal must not hide turns that were acknowledged before
+        if not await relay.client.phases.is_repeated(phases, **asked):
+            raise
+    turn_ids = await relay.client.phases.submit_phases(phases, **asked)
     with suppress(StoreUnavailable):  # stored already; a failure to count is not worth an error
         await relay.client.allowances.note_unfinished(caller.owner, caller.limits, turn_ids)
     turns = [

@@ -40,6 +40,23 @@ def test_check_names_rules_and_hash(file: Path) -> None:
     assert json.loads(run("check", file, "--json").output)["rules"] == ["short", "step_marker"]
 
 
+def test_what_a_rule_file_prints_is_not_in_the_json_of_check_and_not_in_the_lines_of_show(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "import os; from worker.enforcement import ResponseValidator\nprint('loaded'); os.system('echo loaded too')\n"
+        "class Own(ResponseValidator):\n    name = 'own'\n    def validate(self, response, context): return []\n"
+    )
+    (tmp_path / "policy.yaml").write_text("rules: [{rule: own.py}]")
+    turns = [str(Path(sys.executable).with_name("turns")), "policy"]
+    for command in (["check", "--json"], ["show"]):
+        subprocess.run([*turns, *command, "policy.yaml"], cwd=tmp_path, check=True)
+        said, told = capfd.readouterr()
+        assert "loaded" not in said
+        assert told == "loaded\nloaded too\n"
+        assert said.startswith("hash ") or json.loads(said)["rules"] == ["own"]
+
+
 def test_check_says_which_tools_no_agent_has_and_which_it_uses_unasked(tmp_path: Path) -> None:
     path = tmp_path / "tools.yaml"
     tools = ["bash", "Bash", "read", "mcp__x__y", "*", "Task"]

@@ -10,6 +10,7 @@ import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.transition import Answer
+from tests.unit.runners.test_folder_trees import make_deep
 from worker.files import session
 from worker.files.session_fence import HELD, FencedSessionFolder, open_fenced, open_for_publishing
 from worker.files.workspace import create_delivery_folder, publish_answer, withdraw_answer
@@ -140,7 +141,7 @@ def test_a_holder_the_store_did_not_confirm_ends_nobodys_right(tmp_path: Path) -
     assert (tmp_path / "s/output/response.md").read_text() == "mine"
 
 
-@pytest.mark.parametrize("left", ["file", "link", "full"])
+@pytest.mark.parametrize("left", ["file", "link", "full", "deep"])
 def test_what_a_killed_holder_or_an_agent_left_is_cleared_away(tmp_path: Path, left: str) -> None:
     held = tmp_path / "s" / HELD
     held.mkdir(parents=True)
@@ -148,6 +149,8 @@ def test_what_a_killed_holder_or_an_agent_left_is_cleared_away(tmp_path: Path, l
         (held / left).touch()
     elif left == "link":
         (held / left).symlink_to(tmp_path)
+    elif left == "deep":
+        make_deep(held / left)
     else:
         (held / left / "deep" / "er").mkdir(parents=True)
         (held / left / "deep" / "x").touch()
@@ -155,6 +158,15 @@ def test_what_a_killed_holder_or_an_agent_left_is_cleared_away(tmp_path: Path, l
         holder.revoke_earlier_holders()
         assert len(list(held.iterdir())) == 1
     assert tmp_path.is_dir()
+
+
+def test_a_deep_folder_in_the_place_of_a_file_costs_no_answer(tmp_path: Path) -> None:
+    with open_fenced(tmp_path / "s") as holder:
+        (tmp_path / "s" / "output").mkdir()
+        make_deep(tmp_path / "s" / "output" / ".done")
+        withdraw_answer(holder)
+    assert list((tmp_path / "s" / "output").iterdir()) == []
+    assert list((tmp_path / "s" / HELD).iterdir()) == []
 
 
 def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) -> None:

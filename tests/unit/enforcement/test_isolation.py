@@ -205,12 +205,15 @@ def test_a_rule_that_overruns_leaves_none_of_its_programs_behind(tmp_path: Path)
 
     def hang() -> None:
         started = subprocess.Popen(["sleep", "600"])
-        seen.write_text(str(started.pid))
+        daemon = subprocess.check_output(["sh", "-c", "setsid sleep 600 >/dev/null & echo $!"], text=True)
+        seen.write_text(f"{started.pid} {daemon}")
         started.wait()
 
     with isolate_validators([Faulty(hang)], seconds=2) as guarded:
         assert [issue.code for issue in run_validators("a", guarded)] == ["VALIDATOR_ERROR"]
-    wait_for(lambda: not alive(int(seen.read_text())))
+    programs = [int(pid) for pid in seen.read_text().split()]
+    assert len(programs) == 2
+    wait_for(lambda: not any(map(alive, programs)))
 
 
 def test_the_programs_of_a_rule_that_overruns_end_whoever_started_them(tmp_path: Path) -> None:

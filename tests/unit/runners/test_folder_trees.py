@@ -1,6 +1,7 @@
 """Folders that an agent has filled: deeper than the standard library walks, and with links out of them."""
 
 import errno
+import json
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from worker.files.folder_trees import MOST_LEVELS, remove_tree, walk_tree
+from worker.files.folder_clearing import OldFolder, find_old_folders, remove_folder
+from worker.files.folder_trees import MOST_LEVELS, move_entry, remove_tree, temporary_folder, walk_tree
+from worker.files.safe_io import open_folder
 
 
 def make_deep(top: Path, levels: int = 1500, name: str = "d") -> None:
@@ -115,6 +118,66 @@ def test_what_is_missing_is_an_error_unless_errors_are_ignored(tmp_path: Path) -
     with pytest.raises(FileNotFoundError):
         remove_tree(tmp_path / "top")
     remove_tree(tmp_path / "top", ignore_errors=True)
+
+
+def move_closed() -> None:
+    """Move a folder that its owner may not change, a file and a link."""
+    for name in ("root/session/attempts/a/closed", "target"):
+        Path(name).mkdir(parents=True)
+    (Path("root/session/attempts/a") / "link").symlink_to("closed")
+    for closed in ("root/session/attempts/a/closed", "root/session/attempts/a"):
+        Path(closed).chmod(0o500)
+    assert remove_folder(OldFolder("attempt", Path("root/session/attempts/a"), "s", 0), lambda _: False)
+    assert sorted(map(str, Path().rglob("*"))) == ["root", "root/session", "root/session/attempts", "target"]
+    for name in ("closed", "unreadable"):
+        Path("root", name).mkdir()
+    Path("root/unreadable").chmod(0)
+    Path("root/closed").chmod(0o500)
+    with open_folder("root") as source, open_folder("target") as target:
+        for name in ("closed", "unreadable"):
+            move_entry(name, source, target, f"{name}.new")
+    assert sorted(each.name for each in Path("target").iterdir()) == ["closed.new", "unreadable.new"]
+
+
+def test_a_folder_that_its_owner_may_not_change_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    be_nobody(move_closed)
+
+
+def find_closed(closed: str) -> None:
+    """Find and remove old sessions and attempts, one of which an agent has closed to its owner."""
+    for name in ("shut", "well"):
+        Path(f"projects/{name}/attempts/a").mkdir(parents=True)
+        Path(f"projects/{name}/status.json").write_text(json.dumps({"session_id": name}))
+    for mode in (0o000, 0o200):
+        Path("projects", "shut", closed).chmod(mode)
+        of_attempts, of_sessions = (
+            [
+                *find_old_folders(
+                    Path("projects"), now=2e12, session_seconds=age, attempt_seconds=1, live=lambda _: False
+                )
+            ]
+            for age in (0, 1)
+        )
+        assert ("attempt", "well") in [(old.what, old.session_id) for old in of_attempts]
+    assert [(old.what, old.session_id) for old in of_sessions] == [("session", "shut"), ("session", "well")]
+    assert all(remove_folder(old, lambda _: False) for old in of_sessions)
+    assert list(Path("projects").iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", ["", "attempts", "attempts/a"])
+def test_a_folder_that_an_agent_closed_keeps_no_other_from_being_cleared_away(
+    monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    with temporary_folder("closed-") as folder:  # nobody may follow the path of tmp_path
+        monkeypatch.chdir(folder)
+        be_nobody(find_closed, closed)
+
+
+def test_a_temporary_folder_is_removed_however_deep_it_is() -> None:
+    with temporary_folder("deep-") as folder:
+        make_deep(folder / "top")
+    assert not folder.exists()
 
 
 def test_a_walk_ends_at_a_depth_that_no_project_has(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.runners.test_folder_trees import make_deep
 from worker.verification import (
     FeedbackChannel,
     PhaseRun,
@@ -294,6 +295,15 @@ def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(tmp_path:
         assert sweep_scratch(tmp_path) == 1
         assert list(tmp_path.iterdir()) == [mine]
     assert sweep_scratch(tmp_path) == 0
+
+
+def test_a_deep_scratch_folder_goes_when_it_is_left_and_when_it_is_swept(tmp_path: Path) -> None:
+    with scratch_folder(tmp_path) as fresh:
+        make_deep(fresh / "deep")
+    assert list(tmp_path.iterdir()) == []
+    make_deep(tmp_path / f"{PREFIX}deep")
+    assert sweep_scratch(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_verification_sweeps_too(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import math
 import os
-import tempfile
 import threading
 import time
 import uuid
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from api_client.contract.completion import Verdict
+from worker.files.folder_trees import temporary_folder
 from worker.plugins.certification.kit_gateway import open_gateway
 from worker.plugins.certification.services import StubService
 from worker.plugins.certification.situations import Situation
@@ -154,8 +154,8 @@ def run_situations(
     """Test a runner in each situation, ``jobs`` at a time, and yield the outcomes in order."""
 
     def run_situation(situation: Situation) -> Trial:
-        with tempfile.TemporaryDirectory(prefix="helix-certify-") as root:
-            return _run_trial(runner, option, model, situation, Path(root))
+        with temporary_folder("helix-certify-") as root:
+            return _run_trial(runner, option, model, situation, root)
 
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(run_situation, situations)

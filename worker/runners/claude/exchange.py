@@ -16,7 +16,9 @@ from typing import Any
 
 from api_client.contract.completion import Completion, Verdict
 from api_client.contract.failpoints import pass_failpoint
+from worker.files.folder_trees import move_entry
 from worker.files.recording import FinishedRun, RunRecording, delete_recording
+from worker.files.safe_io import open_folder
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import AgentEvent, Emit, Order, RunResult
 from worker.runners.claude import cli_sessions, completion_gate
@@ -228,10 +230,10 @@ class ProcessFiles:
 
     def move_to_delivery(self, order: Order) -> None:
         """Move the files of a message into the folder of its run. Raises ``OSError``."""
-        for path in [path for path in self.work_folder.iterdir() if path.name != "marks"]:
-            if path.name == "output" and not path.is_symlink() and not any(path.iterdir()):
-                continue
-            path.rename(order.directory / path.name)
+        with open_folder(self.work_folder) as source, open_folder(order.directory) as target:
+            for path in [path for path in self.work_folder.iterdir() if path.name != "marks"]:
+                if path.name != "output" or path.is_symlink() or any(path.iterdir()):
+                    move_entry(path.name, source, target)
         pass_failpoint("message.moved")
         for folder in (self.output_folder, order.directory / "output", order.directory / "marks"):
             folder.mkdir(exist_ok=True)

@@ -41,6 +41,11 @@ class AgentProcesses:
         self._lock = threading.Lock()
         self._guard: _GuardConnection | None = None
 
+    @property
+    def guard_pid(self) -> int:
+        """Return the id of the guard process, or 0 if none was started."""
+        return self._guard.pid if self._guard else 0
+
     def start_guard(self) -> int:
         """Start the guard process if none is running, and return its process id."""
         return self._running_guard().pid

@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 
 import h11
 
+from worker.files.folder_trees import remove_tree
 from worker.runners.sandbox.body_framing import BodyFraming
 from worker.runners.sandbox.byte_stream import ByteStream
 from worker.runners.sandbox.call_log import CallLog
@@ -100,7 +100,7 @@ class ProxyServer:
     def close(self) -> None:
         """Stop the server and delete its folder of sockets. Close all proxies first."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_tree(self._folder, ignore_errors=True)
 
     def _listen_at(self, path: Path) -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -123,7 +123,7 @@ def sweep_folders() -> int:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.lstat().st_uid == os.geteuid() and _is_dead(folder / _ALIVE):
-                shutil.rmtree(folder)
+                remove_tree(folder)
                 swept += 1
     return swept
 

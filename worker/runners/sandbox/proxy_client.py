@@ -142,6 +142,11 @@ _lock = threading.Lock()
 _current: list[ProxyProcess] = []
 
 
+def find_proxy_process() -> int:
+    """Return the id of the process that runs this process's model proxies, or 0 if none was started."""
+    return _current[0].pid if _current else 0
+
+
 def _shared_process() -> ProxyProcess:
     with _lock:
         if not _current or _current[0].gone or _current[0].owner != os.getpid():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
 
+from worker.files.folder_trees import remove_tree
 from worker.files.safe_io import open_folder
 
 log = structlog.get_logger()
@@ -32,7 +32,7 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
         try:
             yield fresh
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+            remove_tree(fresh, ignore_errors=True)
 
 
 def _create_locked(place: Path, held: contextlib.ExitStack) -> Path:
@@ -51,7 +51,7 @@ def sweep_scratch(place: Path | None = None) -> int:
             if os.fstat(folder).st_uid != os.geteuid():
                 continue
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path)
+            remove_tree(path)
             swept += 1
     if swept:
         log.info("verification.scratch_swept", folders=swept)

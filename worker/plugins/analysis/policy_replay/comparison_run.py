@@ -17,6 +17,7 @@ from typing import Self
 from api_client.contract.settings import Settings
 from worker.enforcement.policies import ChosenRules, PolicyFile, build_rules
 from worker.enforcement.policy import Policy
+from worker.enforcement.printed_output import divert_output
 from worker.enforcement.validator_process import isolate_validators
 from worker.enforcement.validators import ResponseValidator
 from worker.external.local_services import provide_services
@@ -76,7 +77,7 @@ class ComparisonRun:
         """Validate and count all added turns that are still waiting."""
         while self._under_way:
             self._receive_batch()
-        with _RuleCache(self._policy, self._settings.root) as rules:
+        with divert_output(), _RuleCache(self._policy, self._settings.root) as rules:
             for turn, given in self._next:
                 self._comparison.count_decisions(turn, replay_turn(turn, rules.choose_rules(given)))
         self._next = []
@@ -154,7 +155,7 @@ class _RuleCache(ExitStack):
 def _validate_batches(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     provide_services(settings)
-    with _RuleCache(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):
+    with divert_output(), _RuleCache(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):
         while True:
             turns: _Batch = pipe.recv()
             pipe.send([replay_turn(turn, rules.choose_rules(given)) for turn, given in turns])
