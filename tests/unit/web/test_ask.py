@@ -104,6 +104,21 @@ def test_a_tool_call_of_another_model_is_an_empty_text() -> None:
     assert ask(messages=messages).request.messages[0] == {"role": "assistant", "content": ""}
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": None, "refusal": "Nein."}, "Nein."),
+        ({"content": [{"type": "refusal", "refusal": "Nein."}]}, "Nein."),
+        ({"content": None, "function_call": {"name": "f", "arguments": "{}"}}, ""),
+        ({"content": None, "audio": {"id": "x"}}, ""),
+    ],
+)
+def test_an_earlier_answer_without_a_content_does_not_end_the_conversation(message: dict[str, Any], text: str) -> None:
+    said = {"role": "user", "content": "Hallo"}
+    messages = [said, {"role": "assistant", **message}, said]
+    assert ask(messages=messages).request.messages[1] == {"role": "assistant", "content": text}
+
+
 def test_without_a_chat_each_request_has_its_own_session() -> None:
     assert session().startswith("session-")
     assert session() != session()
