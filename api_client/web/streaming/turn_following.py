@@ -101,6 +101,10 @@ async def await_result(request: Request, relay: Relay, reply: Reply, *, new: boo
             finally:
                 gone.cancel()
                 result.cancel()
+    except ClientDisconnect:
+        if reply.has_page:
+            relay.readers.reader_left(reply.turn_id, reply.owner)
+        raise
     except (SuspendedTooLong, StoreUnavailable, RelayStopping) as left:
         code = left.code if isinstance(left, SuspendedTooLong) else "stream_lost"
         raise turn_continues_error(code, reply.turn_id, reply.locale) from left
