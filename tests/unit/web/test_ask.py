@@ -541,8 +541,25 @@ def test_the_table_has_sixty_messages_in_two_languages() -> None:
     assert len(FIRST_MESSAGES) == len({message for message, _ in FIRST_MESSAGES}) == 60
 
 
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("请解释一下分布式租约的工作原理。然后写一个例子。", "请解释一下分布式租约的工作原理"),
+        (
+            "چرا پیام\u200cها هنگام راه\u200cاندازی گم می\u200cشوند؟ کمک کن.",
+            "چرا پیام\u200cها هنگام راه\u200cاندازی گم می\u200cشوند",
+        ),
+        ("👩\u200d💻 Launch plan for Q3", "👩\u200d💻 Launch plan for Q3"),
+        ("x" * 48 + "👩\u200d💻", "x" * 48 + "👩\u200d💻"[:1] + "…"),
+    ],
+    ids=["Chinese", "Persian", "joined emoji", "cut inside of one"],
+)
+def test_a_title_in_another_script_is_spelled_as_it_was_and_ends_with_its_sentence(message: str, title: str) -> None:
+    assert make_title(message) == title
+
+
 def test_nothing_readable_gives_no_title() -> None:
-    assert make_title("<b>\u202e \x07") == ""
+    assert make_title("<b>\u202e \x07\u200d") == ""
     assert make_title("") == ""
 
 
@@ -550,7 +567,7 @@ def test_nothing_readable_gives_no_title() -> None:
 def test_any_text_gives_one_short_printable_line(text: str) -> None:
     title = make_title(text)
     assert len(title) <= TITLE_CHARS
-    assert title.isprintable()
+    assert title.translate({ord(joiner): "" for joiner in "\u200c\u200d"}).isprintable()
 
 
 # Titles, tags and the like are answered without a turn; what somebody wrote always becomes one.
