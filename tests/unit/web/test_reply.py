@@ -457,6 +457,7 @@ def test_what_is_no_header_stays_as_it_is(text: str) -> None:
 def test_what_comes_back_is_what_was_sent(text: str) -> None:
     if unfence_headers(text) == text:  # an agent that writes our own fence is not one we know
         assert unfence_headers(fence_headers(text)) == text
+    assert fence_headers(fence_headers(text)) == fence_headers(text)
 
 
 @given(texts, st.lists(st.integers(1, 9), max_size=40))
