@@ -99,6 +99,7 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
     with pytest.raises(TurnNotFound):
         await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="eve", owner="eve")
     wrong = [("bless", {}), ("retry", {}), ("edit", {}), ("approve", {"text": "x"}), ("approve", {"note": "\0"})]
+    wrong += [("edit", {"text": text}) for text in (" \u200b\n", "<!-- STEP: done -->")]
     for kind, more in [*wrong, ("retry", {"note": "a\0b"}), ("edit", {"text": "a\0b"})]:
         with pytest.raises(BadRequest):
             await bench.client.inbox.decide_turn(turn.turn_id, kind, by="alice", **more)

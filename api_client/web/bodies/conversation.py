@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import binascii
 import re
-import unicodedata
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 
 from api_client.contract.error_codes import error_sentence
 from api_client.contract.image import MAX_IMAGES, Image, read_image
+from api_client.contract.visible_text import has_visible_text
 from api_client.web.errors import ApiError, Problems, bad_request, display_value
 from api_client.web.sentences import translate
 
@@ -115,8 +115,6 @@ def _read_text_file(part: Mapping[str, Any]) -> str | None:
 
 
 MAX_TEXT_CHARS = 4 * 2**20
-_PIECE_CHARS = 4_096
-_INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 
 
 def read_conversation(
@@ -175,17 +173,9 @@ def _read_message(
     if last and role != "user" and not (rules.continue_text and role == "assistant"):
         message = f"{name}.role: the last message must be the user's; got {display_value(role)}"
         raise bad_request(message, param=f"{name}.role", code="last_message_not_user")
-    if last and role == "user" and len(problems.errors) == known and not _has_visible_text(given):
+    if last and role == "user" and len(problems.errors) == known and not has_visible_text(given):
         raise bad_request(f"{name}.content: says nothing", param=f"{name}.content", code="empty_message")
     return {"role": role, "content": given}, images
-
-
-def _has_visible_text(text: str) -> bool:
-    for start in range(0, len(text), _PIECE_CHARS):
-        for letter in set(text[start : start + _PIECE_CHARS]):
-            if unicodedata.category(letter) not in _INVISIBLE:
-                return True
-    return False
 
 
 def _make_length_error(name: str, size: int, limit: int) -> ApiError:

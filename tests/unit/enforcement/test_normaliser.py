@@ -200,7 +200,14 @@ def test_an_answer_of_reasoning_alone_is_asked_for_again_and_never_passes() -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["<!-- STEP: done -->", "\n \n<!-- STEP: what -->\n", "\ufeff\u200b", "<!-- STEP: x -->"]
+    "text",
+    [
+        "<!-- STEP: done -->",
+        "\n \n<!-- STEP: what -->\n",
+        "\ufeff\u200b",
+        "\n\u00ad\n<!-- STEP: done -->",
+        "<!-- STEP: x -->",
+    ],
 )
 def test_an_answer_of_a_step_marker_alone_is_asked_for_again_and_never_passes(text: str) -> None:
     never_passes(text, "ONLY_MARKER")
