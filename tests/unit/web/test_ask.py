@@ -638,6 +638,18 @@ def test_each_kind_is_answered_in_its_form() -> None:
     assert answer_task("moa_response_generation", messages(both)) == "die längere"
 
 
+async def test_a_header_whose_template_was_not_filled_in_counts_as_missing(
+    http: httpx2.AsyncClient, turns: FakeTurns
+) -> None:
+    """Else every message would be a background request with an empty answer, and all chats would be one."""
+    headers = {f"x-owui-{name}": f"{{{{{name.upper()}}}}}" for name in ("task", "chat-id", "message-id", "user-id")}
+    for more in (headers, {"x-conversation-id": "{{LIBRECHAT_BODY_CONVERSATIONID}}"}):
+        body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+        answers = [await http.post("/v1/chat/completions", json=body, headers=more) for _ in range(2)]
+        assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == ["Hallo."] * 2
+    assert len({request.session_id for request in turns.submitted}) == 4
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_no_turn_is_made(http: httpx2.AsyncClient, turns: FakeTurns, stream: bool) -> None:
     body = {"model": "scripted", "stream": stream, "messages": [{"role": "user", "content": TITLE}]}
