@@ -128,9 +128,9 @@ def reset_event(reason: str) -> Event:
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 
-def final_event(turn: Turn) -> Event:
-    """Build a finished turn's last event from its record, for readers who cannot read the event log."""
-    said = TurnFinished(
+def describe_end(turn: Turn) -> TurnFinished:
+    """Return what the last event of a finished turn says, from the turn's record."""
+    return TurnFinished(
         outcome=turn.outcome or "",
         success=turn.success,
         attempts=turn.attempt,
@@ -141,7 +141,12 @@ def final_event(turn: Turn) -> Event:
         markers=[list(span) for span in turn.markers],
         error=turn.error,
     )
-    return Event(seq=turn.seq, epoch=turn.epoch, at=turn.finished_at, kind=TurnFinished.KIND, data=data_of(said))
+
+
+def final_event(turn: Turn) -> Event:
+    """Build a finished turn's last event from its record, for readers who cannot read the event log."""
+    data = data_of(describe_end(turn))
+    return Event(seq=turn.seq, epoch=turn.epoch, at=turn.finished_at, kind=TurnFinished.KIND, data=data)
 
 
 def read_event_id(text: str) -> tuple[int, str, int]:

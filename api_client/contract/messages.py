@@ -56,7 +56,7 @@ def rejection_message(locale: str, lines: list[str], *, note: str, timed_out: bo
     """Return the message that tells the user that a person rejected the result, or that nobody decided in time."""
     if timed_out:
         why = _translate("nobody_decided", locale)
-    elif said := note.strip():
+    elif said := " ".join(note.split()):  # each reason is one line
         why = _translate("person_rejected_because", locale, note=said)
     else:
         why = _translate("person_rejected", locale)

@@ -1,4 +1,4 @@
-"""Tells texts that say something from those that a reader sees nothing of."""
+"""Tells whether a text shows anything to its reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 
 
 def has_visible_text(text: str) -> bool:
-    """Return True if a text has a character that is neither blank nor invisible."""
+    """Return True if a text has a character that is neither a blank nor without a width."""
     for start in range(0, len(text), _PIECE_CHARS):
         for letter in set(text[start : start + _PIECE_CHARS]):
             if unicodedata.category(letter) not in _INVISIBLE:

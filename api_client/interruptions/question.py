@@ -11,6 +11,7 @@ from api_client.contract.call_display import escape_invisible
 from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest
 from api_client.contract.interruption import Interruption
+from api_client.contract.step_marker import PATTERN
 from api_client.contract.turn import TurnRequest
 from api_client.contract.visible_text import has_visible_text
 from api_client.contract.word_tables import load_word_table
@@ -98,7 +99,7 @@ class QuestionKind:
         takes = choices[decision].takes
         if takes == "note" and not has_visible_text(note):
             raise BadRequest(f"{decision} needs a note: the agent gets it as its prompt", param="note")
-        if takes == "text" and not has_visible_text(text):
+        if takes == "text" and not has_visible_text(PATTERN.sub("", text)):
             raise BadRequest(f"{decision} needs the text of the answer", param="text")
         if takes != "text" and text:
             raise BadRequest(f"{decision} takes no text", param="text")

@@ -85,6 +85,14 @@ def test_the_next_message_continues_from_the_last_accepted_answer(agent: Agent) 
     assert heard(agent.stub)[1:] == ["assistant: Welchen?", f"user: {GERMAN.message}\n\nEinen roten"]
 
 
+def test_instructions_that_came_during_the_conversation_reach_the_session_that_continues(agent: Agent) -> None:
+    accepted(first_answer(agent), "Welchen?")
+    ran = agent.run("Einen roten", messages=(*NEXT[:2], {"role": "system", "content": "Duze mich."}, NEXT[2]))
+    assert ran.evidence["continued"] == "dialogue"
+    now = f"{GERMAN.instructions}\n\nVorgabe: Duze mich."
+    assert heard(agent.stub)[1:] == ["assistant: Welchen?", f"user: {now}\n\n{GERMAN.message}\n\nEinen roten"]
+
+
 def test_an_edited_conversation_starts_afresh_and_is_told_all_of_it(agent: Agent) -> None:
     accepted(first_answer(agent), "Welchen?")
     edited = ({"role": "user", "content": "Baue eine Uhr"}, *NEXT[1:])

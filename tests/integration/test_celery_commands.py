@@ -19,7 +19,7 @@ from tests.support import wait_for, wait_until
 SCRIPT = """
 - when: hang
   attempts: [[hang]]
-- attempts: [[say: "<!-- STEP: done -->"]]
+- attempts: [[say: "Gut. <!-- STEP: done -->"]]
 """
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request
 
 from api_client.contract.completion import Verdict
+from api_client.contract.events import describe_end
 from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
@@ -23,10 +25,13 @@ from api_client.web.app.relay_server import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake.turn_submission import SubmittedTurn
 from api_client.web.openwebui.answer_additions import format_file_links, strip_additions
+from api_client.web.openwebui.failure_text import format_failure
 from api_client.web.relay.file_links import link_files
 from api_client.web.streaming.chat_stream import stream_reply
 from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.reply_forms import make_page_reply
+from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.streaming.turn_following import answer_whole
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, ends, says
 from tests.integration.test_content_guard import LACKING, MARKER, leaves
@@ -354,3 +359,29 @@ async def test_the_links_are_below_the_answer_on_every_kind_of_page(
     assert ("*Aufwand: 2 Durchläufe*\n" in page.text) is bool(pages), "a note, where it is set"
     assert ("![chart.png](https://turns.example.com/files/" in page.text) is bool(pages)
     assert not page.completed or page.completed == [page.text], "what is stored"
+
+
+async def test_an_answer_that_does_not_stream_has_the_links_and_the_words_of_a_page_too(
+    bench: Bench, settings: Settings
+) -> None:
+    good = await bench.outcome(makes(writing(chart_png=PNG)))
+    bad = await bench.outcome(says(NO_MARKER), session_id="t", policy={"step_marker": ("fail",)})
+    app = create_app(replace(settings, public_url="https://turns.example.com", chat_note="yes"))
+    asking = Request({"type": "http"}, asyncio.Event().wait)  # nobody leaves
+    page = {"model": "m", "created": 0, "locale": "de", "from_open_webui": True, "owner": "local", "has_page": True}
+    said: list[str] = []
+
+    def keep_text(turn: Turn, _used: TurnUsage) -> dict[str, Any] | None:
+        said.append(reply.format_answer(turn.response, turn.markers))
+        return {} if turn.success else None
+
+    async with app.router.lifespan_context(app):
+        for turn in (good, bad):
+            reply = Reply(turn_id=turn.turn_id, pages_url="https://turns.example.com", **page)
+            answer = await answer_whole(asking, app.state.relay, reply, keep_text, new=False)
+    assert strip_additions(said[0]) == GOOD.partition("\n\n<!--")[0]
+    assert "![chart.png](https://turns.example.com/files/" in said[0]
+    assert "*Aufwand: 1 Durchlauf*\n" in said[0]
+    words = json.loads(answer.body)["error"]["message"]
+    assert words == format_failure(describe_end(bad), "de", bad.turn_id)
+    assert "\n" not in words

@@ -164,7 +164,7 @@ def tasks_of(flower: int, turn_id: str) -> list[dict[str, Any]]:
 async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_runs_for_ever(
     installation: Installation,
 ) -> None:
-    script = "- deliveries:\n    - [hang]\n    - [{say: '<!-- STEP: done -->'}]\n"
+    script = "- deliveries:\n    - [hang]\n    - [{say: 'Gut. <!-- STEP: done -->'}]\n"
     used = installation.play(script, "m", lease_seconds=5.0)
     port = free_port()
     with Supervisor([own_programs.flower_program(used, port, "pass")], logs=own_programs.ensure_state_dir(used)):

@@ -192,9 +192,13 @@ async def test_the_first_words_come_before_the_turn_ends(serve: Serve) -> None:
 def test_a_refusal_reaches_the_client_as_openai_says_it(serve: Serve) -> None:
     said = {"code": "refused", "message": "The model refused the request."}
     script = [event(1, "turn.queued", position=0), None, finished(2, "refused", error=said)]
-    with sync_client(serve(FakeTurns(script))) as client:
+    turns = FakeTurns(script)
+    with sync_client(serve(turns)) as client:
         chunks = list(client.chat.completions.create(model="scripted", messages=HI, stream=True))
         whole = client.chat.completions.create(model="scripted", messages=HI).choices[0]
+        goes_on: Any = [*HI, whole.message, *HI]
+        client.chat.completions.create(model="scripted", messages=goes_on)
     assert chunks[-1].choices[0].finish_reason == whole.finish_reason == "content_filter"
     assert "".join(chunk.choices[0].delta.refusal or "" for chunk in chunks) == whole.message.refusal == said["message"]
     assert whole.message.content is None
+    assert turns.submitted[-1].messages[1] == {"role": "assistant", "content": said["message"]}

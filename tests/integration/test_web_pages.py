@@ -132,6 +132,26 @@ async def test_stop_cancels_when_nobody_comes_back(settings: Settings) -> None:
         assert str((await relay.client.reader.read_turn(turn_id)).outcome) == "cancelled"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("chat/completions", {"messages": HI}), ("responses", {"input": "Hallo"})],
+    ids=["chat", "responses"],
+)
+async def test_stop_cancels_an_answer_that_does_not_stream_too(
+    settings: Settings, path: str, body: dict[str, Any]
+) -> None:
+    async with serving(replace(settings, stop_grace_seconds=0.3)) as relay:
+        asking = asyncio.create_task(relay.http.post(f"/v1/{path}", json={"model": "scripted", **body}, headers=PAGE))
+        turn_id = await _only_turn(relay)
+        asking.cancel()
+
+        async def finished() -> bool:
+            return await relay.state(turn_id) is TurnState.FINISHED
+
+        await wait_until(finished)
+        assert str((await relay.client.reader.read_turn(turn_id)).outcome) == "cancelled"
+
+
 async def test_a_reader_that_comes_back_calls_the_stop_off(settings: Settings) -> None:
     async with serving(replace(settings, stop_grace_seconds=4.0)) as relay:
         turn_id = await relay.turn_of(PAGE)

@@ -8,9 +8,16 @@ from functools import partial
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
+from api_client.contract.visible_text import has_visible_text
 from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
-from worker.enforcement.content_guard import GUARD, ONLY_REASONING, find_lost_content, find_unresolved_losses
+from worker.enforcement.content_guard import (
+    GUARD,
+    ONLY_MARKER,
+    ONLY_REASONING,
+    find_lost_content,
+    find_unresolved_losses,
+)
 from worker.enforcement.documents.normaliser import (
     FENCE,
     REASONING,
@@ -196,8 +203,9 @@ def _find_flaws(
     answer: str, said: NormalisedText, issues: Sequence[ValidationIssue], locale: str
 ) -> list[ValidationIssue]:
     names = {edit.name for edit in said.edits}
-    if not names.isdisjoint((REASONING, UNCLOSED)) and not strip_marker(answer).strip():
-        return [replace(make_issue(ONLY_REASONING, locale), validator=GUARD)]
+    if not has_visible_text(strip_marker(answer)):
+        code = ONLY_MARKER if names.isdisjoint((REASONING, UNCLOSED)) else ONLY_REASONING
+        return [replace(make_issue(code, locale), validator=GUARD)]
     found = [make_issue("UNCLOSED_REASONING", locale)] if UNCLOSED in names and said.text.strip() else []
     percent = repeated_percent(answer)
     if percent and "ANSWER_REPEATS" not in {one.code for one in issues}:

@@ -29,8 +29,8 @@ GUARD = "content_guard"
 LOST = "CONTENT_LOST"
 #: Code for a validator that failed, which no retry can repair.
 NOT_JUDGED = "VALIDATOR_ERROR"
-#: Code for an answer that consists of the model's reasoning alone, which no repair completes.
-ONLY_REASONING = "ONLY_REASONING"
+#: Codes for an answer that consists of reasoning alone, or of a step marker, which no repair completes.
+ONLY_REASONING, ONLY_MARKER = "ONLY_REASONING", "ONLY_MARKER"
 
 #: A section was merged, not lost, if at least this share of its lines is elsewhere in the answer.
 _MERGED_SHARE = 0.5

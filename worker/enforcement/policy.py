@@ -10,7 +10,7 @@ from api_client.contract.issue import Severity, ValidationIssue
 from api_client.contract.policy import DEFAULT_ORDER, Action
 from worker.enforcement.answer_continuation import find_unfinished_text
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
-from worker.enforcement.content_guard import LOST, NOT_JUDGED, ONLY_REASONING, derive_request
+from worker.enforcement.content_guard import LOST, NOT_JUDGED, ONLY_MARKER, ONLY_REASONING, derive_request
 from worker.enforcement.feedback import build_feedback, continuation_feedback, incomplete_feedback
 from worker.enforcement.replies.part_tags import make_tag_id
 from worker.enforcement.validation_faults import describe_fault
@@ -18,7 +18,7 @@ from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
 #: Code of a refusal by the model, which is asked once more; no fallback replaces its answer.
 REFUSED = "MODEL_REFUSED"
-_ALWAYS_ERRORS = frozenset({LOST, REFUSED, ONLY_REASONING})
+_ALWAYS_ERRORS = frozenset({LOST, REFUSED, ONLY_REASONING, ONLY_MARKER})
 #: An answer is hopeless if the same errors were found this often in a row.
 SAME_ERRORS = 3
 _GIVING_UP = frozenset({Action.ESCALATE, Action.FAIL})

@@ -15,6 +15,7 @@ from worker.enforcement.content_guard import (
     GUARD,
     LOST,
     NOT_JUDGED,
+    ONLY_MARKER,
     ONLY_REASONING,
     find_unresolved_losses,
     keeps_content,
@@ -99,7 +100,7 @@ def repair_attempt(
     rejected.
     """
     faults = ValidationFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
-    stay = (NOT_JUDGED, ONLY_REASONING)
+    stay = (NOT_JUDGED, ONLY_REASONING, ONLY_MARKER)
     faults.issues += [issue for issue in chosen.issues if issue.code in stay and issue.validator == GUARD]
     unrepaired = RepairResult(text=chosen.answer, issues=tuple(i for i in chosen.issues if i not in faults.issues))
     repaired = faults.run_step(

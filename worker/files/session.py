@@ -34,6 +34,8 @@ STATUS, RULES = "status.json", "CLAUDE.md"
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 
+#: Roles of the two speakers of a conversation; all other messages are instructions and results of tools.
+SPEAKERS = frozenset({"user", "assistant"})
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
@@ -122,29 +124,44 @@ def record_acceptance(holder: SessionFolder, turn: Turn, answer: Answer, *, agen
         "step_source": answer.step_source,
         "agent_session": agent_session,
         "conversation": digest_conversation(answered),
+        "instructions": _digest_instructions(answered),
     }
     _write_status(holder, status)
     if isinstance(holder, FencedSessionFolder):
         _remove_old_agent_files(holder, agent_session)
 
 
-def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
-    """Return the agent session to continue, or "" if the messages do not continue the last answer."""
+def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> tuple[str, str]:
+    """Return the agent session to continue, and what it knows: ``history``, or ``dialogue`` under other instructions.
+
+    Both are empty if the messages do not continue the last answer.
+    """
     try:
         with open_folder(workdir) as session:
             status = _read_status(session)
     except OSError:
-        return ""
+        return "", ""
     if not messages[1:] or status.get("conversation") != digest_conversation(messages[:-1]):
-        return ""
-    return str(status.get("agent_session") or "")
+        return "", ""
+    agent_session, instructions = str(status.get("agent_session") or ""), _digest_instructions(messages[:-1])
+    if instructions == status.get("instructions", ""):
+        return agent_session, "history"
+    return (agent_session, "dialogue") if instructions else ("", "")
+
+
+def _digest_instructions(messages: Sequence[Mapping[str, str]]) -> str:
+    """Return a hash of the messages that are neither the user's nor the assistant's, or "" if there are none."""
+    given = [
+        [message.get("role"), message.get("content")] for message in messages if message.get("role") not in SPEAKERS
+    ]
+    return hashlib.sha256(_bytes(json.dumps(given))).hexdigest() if given else ""
 
 
 def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
     """Return a hash of a conversation's messages that ignores step markers and surrounding whitespace."""
     said: list[str] = []
     for message in messages:
-        if message.get("role") in {"user", "assistant"}:
+        if message.get("role") in SPEAKERS:
             content = message.get("content", "")
             # Open WebUI sends back the text of its page.
             text = strip_all_markers(content, marker_spans(content)).strip()

@@ -48,13 +48,13 @@ def find_continued_session(
 ) -> tuple[str, str, T] | None:
     """Return the id, content and parsed file of the agent session to continue, or None if there is no session.
 
-    The content is ``message`` if the turn's last complete run holds the user's message, or, with ``history``,
-    ``history`` if the session's last accepted answer holds the conversation. Missing, damaged and larger files (more
-    than ``most`` bytes) are skipped.
+    The content is ``message`` if the turn's last complete run holds the user's message, or, with ``history``, what the
+    session of the last accepted answer knows (``find_agent_session``). Missing, damaged and larger files (more than
+    ``most`` bytes) are skipped.
     """
     candidates = [(order.agent_session, WHOLE_SESSION)]
     if history:
-        candidates.append((find_agent_session(order.workdir, order.messages), "history"))
+        candidates.append(find_agent_session(order.workdir, order.messages))
     for session, knows in candidates:
         if not _UUID.fullmatch(session):
             continue

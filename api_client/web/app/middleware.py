@@ -26,6 +26,8 @@ log = structlog.get_logger(__name__)
 _STREAM = b"text/event-stream"
 _FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
 _NOTE_INTERVAL_SECONDS = 60.0
+#: Beginnings of the headers that chats make of templates (docs/open-webui.md, docs/clients.md), and of a template.
+_TEMPLATE_HEADERS, _TEMPLATE = (b"x-owui-", b"x-conversation-id"), b"{{"
 
 
 def new_request_id() -> str:
@@ -59,7 +61,8 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
 class RequestMiddleware:
     """Middleware that sets ``x-request-id``, logs each request and answers crashes with a bare 500.
 
-    A ``HEAD`` request runs as ``GET`` until the head of the response is sent.
+    A ``HEAD`` request runs as ``GET`` until the head of the response is sent. A header whose template the sender left
+    unfilled (``X-Owui-User-Id: {{USER_ID}}``) counts as missing: all its users, chats and tasks would be one.
     """
 
     def __init__(self, app: ASGIApp, locale: str) -> None:
@@ -70,6 +73,11 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope["headers"] = [
+            (name, value)
+            for name, value in scope["headers"]
+            if not (name.startswith(_TEMPLATE_HEADERS) and value.startswith(_TEMPLATE))
+        ]
         request_id = new_request_id()
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)

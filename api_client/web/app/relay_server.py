@@ -7,7 +7,7 @@ import gc
 import resource
 import socket as socket_options
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from socket import socket
@@ -20,6 +20,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 import api_client
 from api_client.api_keys import ApiKeyring, make_token
@@ -158,7 +159,8 @@ def _to_api_error(error: Exception, request: Request, locale: str) -> ApiError:
             return ApiError(404, f"there is nothing at this address{hint}", code="not_found")
         case HTTPException(status_code=405):
             message = f"{printable_text(request.method, 20)} is not allowed at this address"
-            return ApiError(405, message, code="method_not_allowed", headers=dict(error.headers or {}))
+            headers = {"allow": ", ".join(_allowed_methods(request))}
+            return ApiError(405, message, code="method_not_allowed", headers=headers)
         case HTTPException():
             return ApiError(error.status_code, printable_text(str(error.detail)), code="http_error")
         case RequestValidationError():
@@ -166,6 +168,14 @@ def _to_api_error(error: Exception, request: Request, locale: str) -> ApiError:
             name, said = str(first["loc"][-1]), str(first["msg"]).replace("Input should be", "must be")
             return bad_request(f"{name}: {said}", param=name, code="invalid_parameter")
     return internal_error(locale)
+
+
+def _allowed_methods(request: Request) -> Iterator[str]:
+    """Yield the HTTP methods that some route serves at the address of a request (RFC 9110, section 10.2.1)."""
+    for method in ("GET", "POST", "DELETE"):
+        asked = {**request.scope, "method": method}
+        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+            yield from ("GET", "HEAD") if method == "GET" else (method,)
 
 
 class _Server(uvicorn.Server):

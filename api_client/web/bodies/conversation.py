@@ -19,6 +19,8 @@ from api_client.web.errors import ApiError, Problems, bad_request, display_value
 from api_client.web.sentences import translate
 
 _IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
+#: Fields of an earlier assistant's message, one of which may stand in place of its content.
+_CONTENT_SUBSTITUTES = ("refusal", "tool_calls", "function_call", "audio")
 _TEXT_FILE = re.compile(
     r"data:(?:text/[\w.+-]{1,80}|application/(?:json|(?:x-)?ya?ml|xml))(?:;[^,;]{0,80}){0,4};base64,"
 )
@@ -66,8 +68,8 @@ def _read_content(content: Any, name: str, rules: ConversationRules, problems: P
 def _read_part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content:
     given = part.get("type") if isinstance(part, dict) else None
     kind = given if isinstance(given, str) else ""
-    if kind in rules.text_types:
-        text = part.get("text")
+    if kind in rules.text_types or (kind == "refusal" and not new):
+        text = part.get("refusal" if kind == "refusal" else "text")
         if isinstance(text, str):
             return text, ()
         raise bad_request(
@@ -160,8 +162,8 @@ def _read_message(
         message = f"{name}.role: must be one of {', '.join(rules.roles)}; got {display_value(role)}"
         problems.add(bad_request(message, param=f"{name}.role"))
         role = "user"
-    if given is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
-        given = ""  # a tool call by another model, earlier in this chat
+    if given is None and role == "assistant" and any(raw.get(name) is not None for name in _CONTENT_SUBSTITUTES):
+        given = refusal if isinstance(refusal := raw.get("refusal"), str) else ""
     known, images = len(problems.errors), tuple[Image, ...]()
     if not isinstance(given, str):
         given, images = _read_content(given, f"{name}.content", rules, problems, new=last)

@@ -25,7 +25,9 @@ _GREETING = re.compile(
     re.IGNORECASE,
 )
 
-_END = re.compile(r"[.!?…]+[\"'»”)]{0,2}(?=\s|\Z)|\n+")
+_END = re.compile(r"[.!?…؟۔।]+[\"'»”)]{0,2}(?=\s|\Z)|[。！？]+[」』”]{0,2}|\n+")
+#: Characters without a width that shape words of Persian and Indic scripts, and join emoji.
+_JOINERS = "\u200c\u200d"
 
 #: Abbreviations whose dot does not end a sentence.
 _ABBREVIATIONS = frozenset({
@@ -75,14 +77,15 @@ def _find_first_line(text: str) -> str:
 
 
 def _shorten_line(sentence: str) -> str:
-    clean = "".join(letter for letter in " ".join(sentence.split()) if letter.isprintable())
-    clean = clean.strip(" ,;:-–")
+    words = " ".join(sentence.split())
+    clean = "".join(letter for letter in words if letter.isprintable() or letter in _JOINERS)
+    clean = clean.strip(f" ,;:-–{_JOINERS}")
     clean = quoted[1] if (quoted := _QUOTED.fullmatch(clean)) else clean
     if len(clean) <= TITLE_CHARS:
         return clean
     cut = clean[: TITLE_CHARS - 1]
     head, _, tail = cut.rpartition(" ")
-    return f"{(head if head and len(tail) < _WORD_CHARS else cut).rstrip(' ,;:-')}…"
+    return f"{(head if head and len(tail) < _WORD_CHARS else cut).rstrip(f' ,;:-{_JOINERS}')}…"
 
 
 TASK_HEADER = "x-owui-task"

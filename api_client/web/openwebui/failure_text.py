@@ -13,7 +13,13 @@ from api_client.web.sentences import translate
 
 _MAX_FAULTS = 6
 #: Advice for outcomes where another attempt of the user may help; other advice comes from ``ERROR_CODES``.
-_ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "ask_less", "cancelled": "ask_again"}
+_ADVICE = {
+    "failed": "ask_differently",
+    "rejected": "ask_differently",
+    "incomplete": "ask_again",
+    "expired": "ask_less",
+    "cancelled": "ask_again",
+}
 
 
 def format_failure(end: TurnFinished, locale: str, turn_id: str) -> str:
@@ -31,6 +37,8 @@ def format_failure(end: TurnFinished, locale: str, turn_id: str) -> str:
     details = _format_faults(issues, locale) if outcome == "failed" else ""
     if kind in {"incomplete", "rejected", "refused"}:
         details = _find_last_reason(error.message)
+        if kind == "rejected":  # the reason says again what happened
+            happened, details = details or happened, ""
         if kind == "refused":  # the text already says that the model refused
             details = re.sub(r"\A(?:The model refused|Es sagte)(?:: |\.\Z)", "", details)
     if kind in _ADVICE:

@@ -19,12 +19,12 @@ from api_client.interruptions.registry import show_question
 from api_client.web.bodies.chat_request import ChatRequest
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake.turn_submission import SubmittedTurn, note_delivery
-from api_client.web.openwebui.answer_additions import format_file_links, format_note, format_question, format_recap_note
+from api_client.web.openwebui.answer_additions import format_question
 from api_client.web.openwebui.background_tasks import answer_task
 from api_client.web.openwebui.failure_text import format_lost_stream
-from api_client.web.relay.file_links import link_files
 from api_client.web.relay.question_links import sign_question_link
 from api_client.web.relay.relay import Relay
+from api_client.web.streaming.page_additions import make_additions
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import Reply, make_opening, split_text
 from api_client.web.streaming.reply_forms import PageReply, make_page_reply
@@ -113,19 +113,6 @@ async def stream_reply(relay: Relay, page: PageReply, turn: SubmittedTurn) -> As
             relay.readers.reader_left(reply.turn_id, reply.owner)
 
 
-async def _make_attachments(relay: Relay, page: PageReply) -> str:
-    added, reply = list[str](), page.reply
-    try:
-        if (note := relay.settings.chat_note == "yes") or page.was_suspended:
-            turn = await relay.client.reader.read_turn(reply.turn_id, owner=reply.owner)
-            added.append((format_note if note else format_recap_note)(turn, reply.locale))
-        if reply.pages_url:
-            added.append(format_file_links(await link_files(relay, reply.turn_id, reply.owner), reply.pages_url))
-    except HelixError as error:  # the answer is worth sending without additions
-        log.warning("relay.nothing_attached", turn_id=reply.turn_id, error=type(error).__name__)
-    return "".join(added)
-
-
 async def _send_question(relay: Relay, page: PageReply, event: Event, body: TurnSuspended) -> list[Payload]:
     reply = page.reply
     question = show_question(body.interruption, reply.locale) if body.interruption else None
@@ -170,8 +157,8 @@ async def _make_waiting_frames(relay: Relay, page: PageReply) -> bytes:
 async def _make_frames(relay: Relay, page: PageReply, event: Event, seen: int) -> bytes:
     page.was_suspended = page.was_suspended or isinstance(event.body, TurnSuspended)
     if event.seq > seen or event.final:
-        if event.final and page.reply.has_page and not page.reply.is_json:
-            page.additions = await _make_attachments(relay, page)
+        if event.final:
+            page.additions = await make_additions(relay, page.reply, was_suspended=page.was_suspended)
         payloads = page.render(event)
     else:
         page.skip_event(event)

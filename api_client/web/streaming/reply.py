@@ -112,12 +112,17 @@ def make_ending(event: Event, reply: Reply, attached: str = "") -> list[Payload]
             reply.make_chunk({}, reply.refusal_reason),
         ]
     if not end.success:
-        error = make_turn_error(end.outcome, end.error, reply.locale)
-        if reply.from_open_webui:
-            error.message = format_failure(end, reply.locale, reply.turn_id)
-        return [error.to_body()]
+        return [make_failure(end, reply).to_body()]
     text = reply.format_answer(end.response, read_spans(end.markers, end.response)) + attached
     return [*(reply.make_chunk({"content": piece}) for piece in split_text(text)), reply.make_chunk({}, "stop")]
+
+
+def make_failure(end: event_kinds.TurnFinished, reply: Reply) -> ApiError:
+    """Build the API error for a turn that ended without an answer, in the words that its reader understands."""
+    error = make_turn_error(end.outcome, end.error, reply.locale)
+    if reply.from_open_webui:
+        error.message = format_failure(end, reply.locale, reply.turn_id)
+    return error
 
 
 def make_turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:

@@ -37,10 +37,10 @@ class PageReply:
         if not self._usage:
             return self._render_event(event)
         self._usage.add_event(event)
-        body = event.body
-        passed = isinstance(body, event_kinds.TurnFinished) and body.success
-        used = [{**self.reply.make_chunk({}), "choices": [], "usage": self._usage.chat_usage()}] if passed else []
-        return [*self._render_event(event), *used]
+        payloads = self._render_event(event)
+        if event.final and payloads and "error" not in payloads[-1]:
+            payloads.append({**self.reply.make_chunk({}), "choices": [], "usage": self._usage.chat_usage()})
+        return payloads
 
     def _render_event(self, event: Event) -> list[Payload]:
         line = self.make_status(self.status_line.update(event)) if self.status_line else []

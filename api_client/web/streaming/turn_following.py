@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -16,13 +17,14 @@ from starlette.responses import Response
 
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.event_kinds import LogReset, TurnDecided, TurnSuspended
-from api_client.contract.events import Event
+from api_client.contract.events import Event, describe_end
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, describe_fault, internal_error, turn_continues_error
 from api_client.web.intake.turn_submission import note_delivery
 from api_client.web.relay.relay import Relay, RelayStopping
+from api_client.web.streaming.page_additions import make_additions
 from api_client.web.streaming.payload import Payload
-from api_client.web.streaming.reply import Reply, make_turn_error
+from api_client.web.streaming.reply import Reply, make_failure
 from api_client.web.streaming.token_usage import TurnUsage
 from api_client.web.wire import JSONResponse
 
@@ -101,6 +103,10 @@ async def await_result(request: Request, relay: Relay, reply: Reply, *, new: boo
             finally:
                 gone.cancel()
                 result.cancel()
+    except ClientDisconnect:
+        if reply.has_page:
+            relay.readers.reader_left(reply.turn_id, reply.owner)
+        raise
     except (SuspendedTooLong, StoreUnavailable, RelayStopping) as left:
         code = left.code if isinstance(left, SuspendedTooLong) else "stream_lost"
         raise turn_continues_error(code, reply.turn_id, reply.locale) from left
@@ -116,9 +122,12 @@ async def answer_whole(
     turn, used = await await_result(request, relay, reply, new=new)
     headers = {"x-turn-id": reply.turn_id}
     done = BackgroundTask(note_delivery, relay, reply.owner, reply.question_hash, reply.turn_id)
+    if turn.success and reply.has_page:
+        shown = reply.format_answer(turn.response, turn.markers) + await make_additions(relay, reply)
+        turn = replace(turn, response=shown, markers=())
     if (made := body(turn, used)) is not None:
         return JSONResponse(made, headers=headers, background=done)
-    error = make_turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
+    error = make_failure(describe_end(turn), reply)
     return JSONResponse(error.to_body(), error.status, headers | error.headers, background=done)
 
 

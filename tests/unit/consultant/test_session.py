@@ -186,7 +186,7 @@ def test_a_link_in_place_of_a_file_is_not_written_through(workdir: Path, tmp_pat
 
 def test_a_session_without_a_folder_has_no_status(tmp_path: Path) -> None:
     assert read_status(tmp_path / "none") == {}
-    assert find_agent_session(tmp_path / "none", ASKED) == ""
+    assert find_agent_session(tmp_path / "none", ASKED) == ("", "")
 
 
 def said(*contents: str) -> list[dict[str, str]]:
@@ -194,23 +194,35 @@ def said(*contents: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("messages", "continues"),
+    ("messages", "knows"),
     [
-        (said("Baue einen Zähler", "Welchen?", "Rot"), True),
-        (said("Baue einen Zähler", "Welchen?\n\n<!-- STEP: what -->", "Rot"), True),
-        ([{"role": "system", "content": "x"}, *said("Baue einen Zähler", "Welchen?", "Rot")], True),
-        (said("Baue eine Uhr", "Welchen?", "Rot"), False),
-        (said("Baue einen Zähler", "Warum?", "Rot"), False),
-        (said("Baue einen Zähler"), False),
-        (said("Rot"), False),
-        (said("Baue einen Zähler", "Welchen?", "Rot", "Gut", "Danke"), False),
+        (said("Baue einen Zähler", "Welchen?", "Rot"), "history"),
+        (said("Baue einen Zähler", "Welchen?\n\n<!-- STEP: what -->", "Rot"), "history"),
+        ([{"role": "system", "content": "x"}, *said("Baue einen Zähler", "Welchen?", "Rot")], "dialogue"),
+        (said("Baue eine Uhr", "Welchen?", "Rot"), ""),
+        (said("Baue einen Zähler", "Warum?", "Rot"), ""),
+        (said("Baue einen Zähler"), ""),
+        (said("Rot"), ""),
+        (said("Baue einen Zähler", "Welchen?", "Rot", "Gut", "Danke"), ""),
     ],
 )
 def test_only_a_conversation_that_goes_on_from_the_accepted_answer_continues_its_session(
-    workdir: Path, messages: list[dict[str, str]], continues: bool
+    workdir: Path, messages: list[dict[str, str]], knows: str
 ) -> None:
     accept(workdir, turn(agent_session="agent-1"), ANSWER)
-    assert find_agent_session(workdir, messages) == ("agent-1" if continues else "")
+    assert find_agent_session(workdir, messages) == ("agent-1" if knows else "", knows)
+
+
+@pytest.mark.parametrize(
+    ("now", "knows"), [("x", "history"), ("y", "dialogue"), ("", "")], ids=["the same", "others", "none any more"]
+)
+def test_a_session_knows_under_which_instructions_it_was_held(workdir: Path, now: str, knows: str) -> None:
+    asked = turn(agent_session="agent-1")
+    request = replace(asked.request, messages=({"role": "system", "content": "x"}, *asked.request.messages))
+    accept(workdir, replace(asked, request=request), ANSWER)
+    rules = [{"role": "system", "content": now}] if now else []
+    messages = [*rules, *said("Baue einen Zähler", "Welchen?", "Rot")]
+    assert find_agent_session(workdir, messages) == ("agent-1" if knows else "", knows)
 
 
 def test_accepting_twice_changes_nothing(workdir: Path) -> None:

@@ -195,17 +195,39 @@ def test_each_edit_is_named_and_counted_on_the_attempt() -> None:
 
 
 def test_an_answer_of_reasoning_alone_is_asked_for_again_and_never_passes() -> None:
-    """Also where no rule judges: nobody is shown an empty answer as if that were one."""
     for text in (f"<think>{GOOD}", "<think>Hm.</think>\n", "Only thoughts.\n</think>\n"):
-        history = [validate_attempt([], text, [], context={"locale": "en"})]
+        never_passes(text, "ONLY_REASONING")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- STEP: done -->",
+        "\n \n<!-- STEP: what -->\n",
+        "\ufeff\u200b",
+        "\n\u00ad\n<!-- STEP: done -->",
+        "<!-- STEP: x -->",
+    ],
+)
+def test_an_answer_of_a_step_marker_alone_is_asked_for_again_and_never_passes(text: str) -> None:
+    never_passes(text, "ONLY_MARKER")
+
+
+def never_passes(text: str, code: str) -> None:
+    """Also where no rule judges: nobody is shown an empty answer as if that were one."""
+    for rules in ([], [StepMarkerValidator()]):
+        history = [validate_attempt([], text, rules, context={"locale": "en"})]
         decision = decide_next(history, Policy(locale="en"))
         assert isinstance(decision, Retry)
-        assert "ONLY_REASONING" in decision.feedback
-        history += [validate_attempt(history, text, []) for _ in range(2)]
+        assert code in decision.feedback
+        assert "Send only" not in decision.feedback
+        history += [validate_attempt(history, text, rules) for _ in range(2)]
         last = decide_next(history, Policy(locale="en"))
         assert isinstance(last, Fallback)
         assert not repair_attempt(history[-1], history, [StepMarkerValidator()], {}).accepted
-        assert decide_next([*history[:1], validate_attempt(history[:1], "Hello.", [])]) == Accept(2)
+        good = validate_attempt(history[:1], "Hello. <!-- STEP: done -->", rules)
+        assert decide_next([*history[:1], good]) == Accept(2)
+        assert good.answer == "Hello. <!-- STEP: done -->"
 
 
 def test_an_unclosed_block_behind_an_answer_is_a_warning() -> None:

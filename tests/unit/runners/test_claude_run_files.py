@@ -133,6 +133,14 @@ def test_a_session_that_knows_the_history_is_told_the_message() -> None:
     assert build_prompt("Drei", TALK, knows="history").decode() == f"{ENGLISH.message}\n\nDrei"
 
 
+def test_a_session_held_under_other_instructions_is_told_those_of_now_wherever_they_stand() -> None:
+    given = (("system", "Duze."), ("developer", "Kurz."), ("tool", "42"))
+    first, *others = ({"role": role, "content": text} for role, text in given)
+    told = build_prompt("Drei", [first, *TALK[:2], *others, TALK[2]], knows="dialogue").decode()
+    now = "Instruction: Duze.\n\nInstruction: Kurz.\n\nTool: 42"
+    assert told == f"{ENGLISH.instructions}\n\n{now}\n\n{ENGLISH.message}\n\nDrei"
+
+
 def test_a_session_that_knows_the_message_is_told_the_feedback() -> None:
     assert build_prompt("Marker fehlt", TALK, knows="message").decode() == f"{ENGLISH.feedback}\n\nMarker fehlt"
 

@@ -104,6 +104,21 @@ def test_a_tool_call_of_another_model_is_an_empty_text() -> None:
     assert ask(messages=messages).request.messages[0] == {"role": "assistant", "content": ""}
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": None, "refusal": "Nein."}, "Nein."),
+        ({"content": [{"type": "refusal", "refusal": "Nein."}]}, "Nein."),
+        ({"content": None, "function_call": {"name": "f", "arguments": "{}"}}, ""),
+        ({"content": None, "audio": {"id": "x"}}, ""),
+    ],
+)
+def test_an_earlier_answer_without_a_content_does_not_end_the_conversation(message: dict[str, Any], text: str) -> None:
+    said = {"role": "user", "content": "Hallo"}
+    messages = [said, {"role": "assistant", **message}, said]
+    assert ask(messages=messages).request.messages[1] == {"role": "assistant", "content": text}
+
+
 def test_without_a_chat_each_request_has_its_own_session() -> None:
     assert session().startswith("session-")
     assert session() != session()
@@ -526,8 +541,25 @@ def test_the_table_has_sixty_messages_in_two_languages() -> None:
     assert len(FIRST_MESSAGES) == len({message for message, _ in FIRST_MESSAGES}) == 60
 
 
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("请解释一下分布式租约的工作原理。然后写一个例子。", "请解释一下分布式租约的工作原理"),
+        (
+            "چرا پیام\u200cها هنگام راه\u200cاندازی گم می\u200cشوند؟ کمک کن.",
+            "چرا پیام\u200cها هنگام راه\u200cاندازی گم می\u200cشوند",
+        ),
+        ("👩\u200d💻 Launch plan for Q3", "👩\u200d💻 Launch plan for Q3"),
+        ("x" * 48 + "👩\u200d💻", "x" * 48 + "👩\u200d💻"[:1] + "…"),
+    ],
+    ids=["Chinese", "Persian", "joined emoji", "cut inside of one"],
+)
+def test_a_title_in_another_script_is_spelled_as_it_was_and_ends_with_its_sentence(message: str, title: str) -> None:
+    assert make_title(message) == title
+
+
 def test_nothing_readable_gives_no_title() -> None:
-    assert make_title("<b>\u202e \x07") == ""
+    assert make_title("<b>\u202e \x07\u200d") == ""
     assert make_title("") == ""
 
 
@@ -535,7 +567,7 @@ def test_nothing_readable_gives_no_title() -> None:
 def test_any_text_gives_one_short_printable_line(text: str) -> None:
     title = make_title(text)
     assert len(title) <= TITLE_CHARS
-    assert title.isprintable()
+    assert title.translate({ord(joiner): "" for joiner in "\u200c\u200d"}).isprintable()
 
 
 # Titles, tags and the like are answered without a turn; what somebody wrote always becomes one.
@@ -604,6 +636,18 @@ def test_each_kind_is_answered_in_its_form() -> None:
     assert answer_task("memory_review", messages(TITLE)) == ""
     both = f'{OTHERS}Responses from models: """kurz"""\n\n"""die längere"""'
     assert answer_task("moa_response_generation", messages(both)) == "die längere"
+
+
+async def test_a_header_whose_template_was_not_filled_in_counts_as_missing(
+    http: httpx2.AsyncClient, turns: FakeTurns
+) -> None:
+    """Else every message would be a background request with an empty answer, and all chats would be one."""
+    headers = {f"x-owui-{name}": f"{{{{{name.upper()}}}}}" for name in ("task", "chat-id", "message-id", "user-id")}
+    for more in (headers, {"x-conversation-id": "{{LIBRECHAT_BODY_CONVERSATIONID}}"}):
+        body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+        answers = [await http.post("/v1/chat/completions", json=body, headers=more) for _ in range(2)]
+        assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == ["Hallo."] * 2
+    assert len({request.session_id for request in turns.submitted}) == 4
 
 
 @pytest.mark.parametrize("stream", [False, True])

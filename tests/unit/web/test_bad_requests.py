@@ -426,8 +426,22 @@ async def test_every_address_answers_with_the_error_object(
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert "access-control-allow-origin" not in answer.headers
     assert answer.headers["x-request-id"]
-    if status == 405:
-        assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/turns", "GET, HEAD, POST"),
+        (f"/v1/turns/turn-{'0' * 32}", "GET, HEAD, DELETE"),
+        ("/v1/chat/completions", "POST"),
+        ("/healthz", "GET, HEAD"),
+    ],
+)
+async def test_a_method_that_is_not_allowed_is_told_all_that_are(
+    http: httpx2.AsyncClient, path: str, methods: str
+) -> None:
+    answer = await http.put(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/models"])

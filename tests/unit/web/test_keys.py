@@ -122,8 +122,9 @@ def token(secret: str = SECRET, alg: str = "HS256", head: bool = False, **claims
 async def test_a_forwarding_key_must_name_its_user_and_each_user_is_an_owner(turns: FakeTurns, path: Path) -> None:
     headers = made(path, forwards_users=True)
     async with client(turns, path) as http:
-        answer = await http.post("/v1/turns", json=BODY, headers=headers)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "user_required")
+        for unnamed in ({}, {"x-owui-user-id": "{{USER_ID}}"}):
+            answer = await http.post("/v1/turns", json=BODY, headers={**headers, **unnamed})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "user_required")
         assert (await http.get("/v1/models", headers=headers)).status_code == 200
         for name in ("x-owui-user-id", "x-openwebui-user-id"):
             for user in ("u1", "u2"):

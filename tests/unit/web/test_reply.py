@@ -457,6 +457,7 @@ def test_what_is_no_header_stays_as_it_is(text: str) -> None:
 def test_what_comes_back_is_what_was_sent(text: str) -> None:
     if unfence_headers(text) == text:  # an agent that writes our own fence is not one we know
         assert unfence_headers(fence_headers(text)) == text
+    assert fence_headers(fence_headers(text)) == fence_headers(text)
 
 
 @given(texts, st.lists(st.integers(1, 9), max_size=40))
@@ -583,6 +584,19 @@ async def test_a_stream_ends_with_what_was_used_where_it_is_asked_for() -> None:
             assert chunks[-1].choices == []
             assert chunks[-1].usage
             assert chunks[-1].usage.total_tokens == 1334
+
+
+@pytest.mark.parametrize("mode", StreamMode)
+async def test_a_stream_that_ends_with_a_refusal_says_what_was_used_and_one_with_an_error_does_not(
+    mode: StreamMode,
+) -> None:
+    body = {**CHAT, "stream": True, "stream_mode": mode, "stream_options": {"include_usage": True}}
+    for outcome, key in (("refused", "usage"), ("failed", "error")):
+        script = [*USING_TOKENS[:-2], finished(11, outcome, error={"message": "Nein."})]
+        *frames, _, _ = (await post(script, "/v1/chat/completions", body)).text.split("\n\n")
+        chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames]
+        assert [key for key in ("usage", "error") if key in chunks[-1]] == [key], chunks[-1]
+        assert chunks[-1].get("usage", {"total_tokens": 1334})["total_tokens"] == 1334
 
 
 async def test_a_response_says_it_too_however_it_is_read() -> None:

@@ -13,7 +13,7 @@ from fastapi.routing import iter_route_contexts
 
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.event_kinds import TurnFinished
-from api_client.contract.messages import ending_message, explain_break
+from api_client.contract.messages import ending_message, explain_break, rejection_message
 from api_client.web.openwebui.failure_text import format_failure
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, finished, passed
@@ -285,9 +285,17 @@ def test_the_advice_fits_the_kind_of_failure(outcome: str, code: str, advice: st
 
 
 def test_the_reason_of_a_person_and_of_a_break_are_in_it() -> None:
-    message = "Erste Zeile:\n- Ein Mensch hat das Ergebnis abgelehnt: Bitte mit Kosten.\nLetzte Zeile."
+    message = rejection_message(
+        "de", ["FALSCH: So nicht"], note="Bitte\n- mit Kosten\n- mit Zeiten.\n", timed_out=False
+    )
     text = format_failure(data("failed", code="rejected", message=message), "de", "turn-1")
-    assert "abgelehnt: Bitte mit Kosten." in text
+    assert text == (
+        "Ein Mensch hat das Ergebnis abgelehnt: Bitte - mit Kosten - mit Zeiten. "
+        "Stelle die Frage noch einmal („Neu generieren“), oder formuliere sie anders. (turn-1)"
+    )
+    message = rejection_message("en", [], note=" ", timed_out=False)
+    text = format_failure(data("failed", code="rejected", message=message), "en", "turn-1")
+    assert text == "A person rejected the result. Ask again (Regenerate), or rephrase the question. (turn-1)"
     message = "Der Agent hat seine Antwort nicht zu Ende gebracht:\n- er brach vorzeitig ab.\nBitte versuche es erneut."
     text = format_failure(data("incomplete", code="incomplete", message=message), "de", "turn-1")
     assert text == (

@@ -33,7 +33,7 @@ class KeptSession:
 
     Attributes:
         agent_session: our name of the session; empty for a fresh start. session: the agent's own name of it.
-        knows: what the session holds: nothing, ``history``, or also the user's ``message``.
+        knows: what the session holds: nothing, ``dialogue``, ``history``, or also the user's ``message``.
         spent: its cost so far, in US dollars.
     """
 

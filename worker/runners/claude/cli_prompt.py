@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api_client.contract.word_tables import load_word_table
+from worker.files.session import SPEAKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,7 @@ class PromptLines:
     so_far: str
     rejected: str
     history: str
+    instructions: str
     left_out: str
     speakers: Mapping[str, str]
 
@@ -37,14 +39,18 @@ def build_prompt(
 ) -> bytes:
     """Build the CLI's prompt for one run: the new message, and the history that the CLI does not know yet.
 
-    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing, ``"history"``, or
-    also the ``"message"``. ``so_far`` is the interrupted answer; ``rejected`` is the answer that the feedback is about.
+    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing, the
+    ``"dialogue"`` under other instructions, the ``"history"``, or also the ``"message"``. ``so_far`` is the interrupted
+    answer; ``rejected`` is the answer that the feedback is about.
     """
     lines = GERMAN if locale.lower().startswith("de") else ENGLISH
     message = messages[-1].get("content", "") if messages else prompt
     parts: list[str] = []
     if not knows and len(messages) > 1:
         parts.append(f"{lines.history}\n\n{_format_history(messages[:-1], lines)}")
+    if knows == "dialogue":
+        given = [each for each in messages[:-1] if each.get("role") not in SPEAKERS]
+        parts.append(f"{lines.instructions}\n\n{_format_history(given, lines)}")
     if knows != "message":
         parts.append(f"{lines.message}\n\n{message}")
     if so_far:

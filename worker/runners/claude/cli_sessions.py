@@ -27,7 +27,7 @@ class BaseSession:
 
     Attributes:
         transcript: the file to fork from; None for a fresh session.
-        knows: what it holds: nothing, ``history``, or also the user's ``message``.
+        knows: what it holds: nothing, ``dialogue``, ``history``, or also the user's ``message``.
         spent: its cost so far, in US dollars, to which the CLI adds.
     """
 

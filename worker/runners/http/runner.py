@@ -107,11 +107,18 @@ def build_messages(order: Order) -> list[Message]:
         again = _AGAIN["de" if order.locale.lower().startswith("de") else "en"]
         between: list[Message] = [{"role": "user", "content": again}] if order.so_far else []
         return [*kept, *between, *feedback]
-    messages = list(order.messages)
+    messages = [_without_calls(message) for message in order.messages if message.get("content")]
     asked = messages[-1].get("content") if messages else None
     if order.rejected and not order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.rejected})
     return messages if asked == order.prompt else [*messages, *feedback]
+
+
+def _without_calls(message: Message) -> Message:
+    """Return a tool's result as the user's message, because services refuse it without the call that it answers."""
+    if message.get("role") != "tool":
+        return message
+    return {**message, "role": "user", "content": f"Tool: {message['content']}"}
 
 
 def _parse_messages(content: bytes) -> list[Message]:
