@@ -16,6 +16,7 @@ import pytest
 
 import worker.enforcement
 from api_client.contract import validator_names
+from api_client.contract.plugins import VALIDATOR
 from tests.unit.enforcement.samples import codes
 from worker.enforcement import (
     CODES,
@@ -171,9 +172,9 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
 def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = f"{__name__}:MyValidator"
     entries = [
-        EntryPoint("my_validator", here, validator_names.GROUP),
-        EntryPoint("step_marker", here, validator_names.GROUP),
-        EntryPoint("other", here, validator_names.GROUP),
+        EntryPoint("my_validator", here, VALIDATOR),
+        EntryPoint("step_marker", here, VALIDATOR),
+        EntryPoint("other", here, VALIDATOR),
     ]
     monkeypatch.setattr(validator_names, "find_plugins", lambda group: {entry.name: entry for entry in entries})
     assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
