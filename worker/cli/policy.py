@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -134,7 +135,9 @@ def diff(old: str, new: str, as_json: bool) -> None:
     }
     if as_json:
         pairs = {name: [entry and entry.to_dict() for entry in pair] for name, pair in changes.items()}
-        write_json({"old": before.hash, "new": after.hash, "rules": pairs})
+        whole = [_describe_file(read) for read in (before, after)]
+        file = {key: [each[key] for each in whole] for key in whole[0] if whole[0][key] != whole[1][key]}
+        write_json({"old": before.hash, "new": after.hash, "rules": pairs, "file": file})
     else:
         for line in difflib.unified_diff(_policy_lines(before), _policy_lines(after), old, new, n=1, lineterm=""):
             click.echo(line)
@@ -142,11 +145,23 @@ def diff(old: str, new: str, as_json: bool) -> None:
         raise click.exceptions.Exit(NO)
 
 
+def _describe_file(read: PolicyFile) -> dict[str, Any]:
+    """Return what a policy file says beside the content of its rules."""
+    return {
+        "max_attempts": read.max_attempts,
+        "locale": read.locale,
+        "order": [entry.name for entry in read.rules],
+        "tools": [entry.to_dict() for entry in read.tools],
+    }
+
+
 def _policy_lines(read: PolicyFile) -> list[str]:
     lines = [f"max_attempts: {read.max_attempts}", f"locale: {read.locale or 'of the turn'}"]
     for entry in read.rules:
         lines += [f"{entry.name}.{key}: {value}" for key, value in entry.to_dict().items() if key != "name"]
-    return lines
+    return lines + [
+        f"tools, entry {number}: {json.dumps(entry.to_dict())}" for number, entry in enumerate(read.tools, 1)
+    ]
 
 
 @click.command(epilog="Example: turns policy schema > policy.schema.json")

@@ -93,6 +93,30 @@ def test_diff_compares_meanings(file: Path, tmp_path: Path) -> None:
     assert set(json.loads(run("diff", file, other, "--json").output)["rules"]) == {"short"}
 
 
+@pytest.mark.parametrize(
+    ("more", "line", "key"),
+    [
+        ("tools: [{tool: Bash, do: deny}]", '+tools, entry 1: {"tool": "Bash", "do": "deny"}', "tools"),
+        ("max_attempts: 4", "+max_attempts: 4", "max_attempts"),
+        ("locale: de", "+locale: de", "locale"),
+    ],
+)
+def test_diff_names_what_differs_beside_the_rules(more: str, line: str, key: str, file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"{POLICY}{more}\n")
+    assert line in run("diff", file, other).output.splitlines()
+    assert set(json.loads(run("diff", file, other, "--json").output)["file"]) == {key}
+
+
+def test_diff_names_rules_in_another_order(tmp_path: Path) -> None:
+    files = [tmp_path / "one.yaml", tmp_path / "two.yaml"]
+    for path, names in zip(files, ("step_marker, adr_structure", "adr_structure, step_marker"), strict=True):
+        path.write_text(f"rules: [{names}]\n")
+    found = json.loads(run("diff", *files, "--json").output)
+    assert found["file"] == {"order": [["step_marker", "adr_structure"], ["adr_structure", "step_marker"]]}
+    assert run("diff", *files).exit_code == 1
+
+
 def test_schema_is_json() -> None:
     assert json.loads(run("schema").output)["title"] == "helix-turns policy"
 
