@@ -186,7 +186,10 @@ def _build_named_validators(names: tuple[str, ...], root: Path, locale: str) -> 
         if name not in offered_validators():
             where = "--validator" if names else "HELIX_VALIDATORS"
             raise click.BadParameter(str(UnknownValidatorError(name, offered_validators())), param_hint=where)
-    return build_validators(chosen, root=root, locale=locale)
+    try:
+        return build_validators(chosen, root=root, locale=locale)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(f"a rule cannot be made: {fit_line(error)}") from None
 
 
 def _validate_file(

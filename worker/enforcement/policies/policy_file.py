@@ -33,6 +33,7 @@ from worker.enforcement.documents.yaml_reader import read_yaml
 from worker.enforcement.policies.rule_file import default_rule_name, find_name_problem, is_rule_file
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
+from worker.enforcement.validators.foreign_code import report_unusable_code
 
 
 class PolicyError(InvalidValue):
@@ -152,7 +153,8 @@ def _options_kind(rule: str) -> Kind:
                 raise ValueError(f"{rule} has no options")
             return {}
         values: dict[str, Any] = dataclass_kind(RULES[rule])({} if value is None else value)
-        RULES[rule](**values)  # raises ValueError
+        with report_unusable_code(rule):
+            RULES[rule](**values)
         return values
 
     return read
@@ -166,6 +168,7 @@ def _standalone_rules() -> tuple[str, ...]:
 
 def _is_bare(rule: str) -> bool:
     try:
-        return not RULES[rule]().needs_services
+        with report_unusable_code(rule):
+            return not RULES[rule]().needs_services
     except ValueError:
         return False
