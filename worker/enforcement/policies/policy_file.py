@@ -119,7 +119,7 @@ def _read_applies_to(value: Any) -> AppliesTo:
 
 def _read_entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
     if isinstance(value, str):  # "- step_marker" is short for "- rule: step_marker"
-        return PolicyRule(rule=_read_rule_name(value, offered), name=default_rule_name(value))
+        value = {"rule": _read_rule_name(value, offered)}
     rule = value.get("rule") if isinstance(value, Mapping) else None
     known = isinstance(rule, str) and (rule in (*RULES, *offered) or is_rule_file(rule))
     options = _options_kind(str(rule)) if known else read_mapping
