@@ -164,6 +164,35 @@ def test_validate_writes_annotations_that_no_text_can_break(tmp_path: Path) -> N
     assert "100%25" in line
 
 
+ODD_RULE = """
+from worker.enforcement import ResponseValidator, ValidationIssue
+class Odd(ResponseValidator):
+    name = "odd"
+    def validate(self, response, context):
+        return [ValidationIssue("A\\n::error::b\\x1b[31m", "m", "h", line=line) for line in (-5, 0, 10**30)]
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "sarif", "github"])
+def test_validate_writes_codes_lines_and_file_names_that_no_rule_can_break(form: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD_RULE)
+    answer, policy = tmp_path / "ein blöder:Name.md", tmp_path / "p.yaml"
+    answer.write_text("Text")
+    policy.write_text("rules: [odd.py]")
+    result = run(answer, "--policy", policy, "--root", tmp_path, "--format", form, command=validate)
+    assert result.exit_code == 1, result.output
+    assert "\x1b" not in result.output
+    if form == "sarif":
+        for found in json.loads(result.output)["runs"][0]["results"]:
+            (place,) = found["locations"]
+            assert place["physicalLocation"]["region"] == {"startLine": 1}
+            assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("/ein%20bl%C3%B6der%3AName.md")
+        return
+    lines = [line for line in result.output.splitlines() if not line.startswith("    fix: ")]
+    assert len(lines) == 3, "a line for each issue"
+    assert all(line.startswith("::error file=") if form == "github" else ":1: error A " in line for line in lines)
+
+
 # ``turns policy new-rule`` writes a rule whose own tests pass, with the pytest plugin that users have.
 
 ROOT = Path(__file__).parents[3]

@@ -98,6 +98,20 @@ def test_an_issue_survives_its_way_through_json() -> None:
     assert ValidationIssue.from_dict({**issue.to_dict(), "new_key": 1}) == issue
 
 
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ("MISSING", "returned str"),
+        (["MISSING"], "returned a list with str"),
+        ([ValidationIssue(1, "m", "f")], "returned an issue whose code is int"),  # type: ignore[arg-type]
+        ([ValidationIssue("A", "m", "f", line="3")], "returned an issue whose line is str"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_validator_returns_instead_of_issues_is_named(found: Any, words: str) -> None:
+    (issue,) = run_validators("Text", [misbehaving(lambda context: found)])
+    assert (issue.code, issue.message.endswith(f": {words}")) == ("VALIDATOR_ERROR", True), issue.message
+
+
 def leave(context: Any) -> Any:
     sys.exit(3)
 
