@@ -146,7 +146,7 @@ def _read_secret_files(environ: Mapping[str, str], secrets: list[str], problems:
             problems.append(f"{name}_FILE: {name} is set too; set one of them")
             continue
         try:
-            found[name] = Path(path).read_text(encoding="utf-8").strip()
+            found[name] = Path(path).read_text(encoding="utf-8-sig").strip()
         except (OSError, ValueError) as error:
             problems.append(f"{name}_FILE={path!r}: cannot be read ({type(error).__name__})")
     return found
