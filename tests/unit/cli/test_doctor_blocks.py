@@ -117,6 +117,16 @@ def test_a_python_model_that_cannot_be_run_is_told(tmp_path: Path, code: str, op
     assert "docs/agents.md" in found.fix or not problem
 
 
+def test_a_python_model_whose_import_takes_too_long_is_told_without_a_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.plugins.python.runner._TO_IMPORT", 0.3)
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "books.py").write_text("import time\ntime.sleep(600)")
+    (found,) = check_models(Settings(root=tmp_path, models={"m": "shelf.books:book"}))
+    assert found.message == "shelf.books cannot be imported: it took longer than 0.3 s"
+
+
 def test_a_python_model_whose_module_is_missing_is_told_and_of_a_service_without_its_model_the_right_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
