@@ -108,7 +108,7 @@ def build_request(settings: Settings, message: str, options: Mapping[str, Any]) 
         double_text=DoubleText(options["busy"] or DoubleText.QUEUE),
         policy=settings.policy_orders,
         priority=options["priority"] or "",
-        attached=read_tool_servers(options.get("tool_servers", ())),
+        attached=read_tool_servers(settings, options.get("tool_servers", ())),
         **limit_turn(settings, options),
     )
 
