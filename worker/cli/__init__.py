@@ -151,7 +151,10 @@ def _print_usage_error(error: click.UsageError) -> int:
         error.show()
         return error.exit_code
     where = f" (see `{error.ctx.command_path} --help`)" if error.ctx and error.ctx.parent else ""
-    return _print_problems([error.format_message() + where], error.exit_code)
+    said = error.format_message()
+    if isinstance(error, click.MissingParameter):  # click puts each choice on a line of its own
+        said = " ".join(said.split())
+    return _print_problems([said + where], error.exit_code)
 
 
 def _print_problems(problems: list[str], exit_code: int, code: str = "") -> int:
