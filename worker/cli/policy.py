@@ -23,10 +23,10 @@ from worker.enforcement.policies import (
     PolicyRule,
     PolicySubject,
     build_json_schema,
+    build_rules,
     choose_rules,
     read_policy,
 )
-from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.runners.tool_rules.agent_tools import AGENTS, check_tool_rule, parse_agent_name
 
 
@@ -39,16 +39,13 @@ def load_policy_file(file: str) -> PolicyFile:
         raise click.UsageError("\n".join(["the policy cannot be used:", *lines])) from None
 
 
-def _load_rule_files(file: str, read: PolicyFile, root: Path) -> None:
-    lines = []
+def _find_broken_rules(file: str, read: PolicyFile, root: Path) -> Iterator[str]:
+    """Yield a message with file and line for each rule of a policy file that cannot be made on this machine."""
     for entry in read.rules:
-        if is_rule_file(entry.rule):
-            try:
-                load_rule(entry.rule, name=entry.name, root=root, locale="en", options=entry.options)
-            except (ValueError, TypeError, ImportError) as error:
-                lines.append(f"{file}:{entry.line}:1: {fit_line(error)}")
-    if lines:
-        raise click.UsageError("\n".join(["the policy cannot be used:", *lines]))
+        try:
+            build_rules(read, [entry.name], root=root, locale="en")
+        except (ValueError, TypeError, ImportError) as error:
+            yield f"{file}:{entry.line}:1: {fit_line(error)}"
 
 
 def add_subject_options(function: Any) -> Any:
@@ -65,10 +62,12 @@ def add_subject_options(function: Any) -> Any:
 def check(file: str, root: Path, as_json: bool) -> None:
     """Check a policy FILE (`-` for standard input). If it is invalid, list every problem and exit with code 2.
 
-    Also loads rules in Python files, and lists the entries of `tools` that agents of HELIX_MODELS cannot enforce.
+    Also loads rules of Python files and packages, and lists the entries of `tools` that agents of HELIX_MODELS cannot
+    enforce.
     """
     read = load_policy_file(file)
-    _load_rule_files(file, read, root)
+    if broken := [*_find_broken_rules(file, read, root)]:
+        raise click.UsageError("\n".join(["the policy cannot be used:", *broken]))
     not_held = [*find_unenforced_rules(read.tools, load_settings().models)] if read.tools else []
     data = {"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules], "unheld": not_held}
     lines = [f"{file}: {count_noun(len(read.rules), 'rule')}, hash {read.hash}", *not_held]
