@@ -95,8 +95,9 @@ def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, l
 @click.command(epilog="Example: turns policy show policy.yaml --model chat")
 @click.argument("file")
 @add_subject_options
+@build_root_option("Where rules in plain files are looked for.")
 @json_option
-def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
+def show(file: str, root: Path, model: str, owner: str, route: str, as_json: bool) -> None:
     """Show the rules, reactions and limits that a policy FILE gives a turn.
 
     Without --model, --owner and --route all rules are shown.
@@ -107,7 +108,7 @@ def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
     if as_json:
         write_json({**read.to_dict(), "hash": read.hash, "rules": [entry.to_dict() for entry in entries]})
         return
-    choose_file_rules(read, subject, root=Path())
+    choose_file_rules(read, subject, root=root)
     click.echo(f"hash {read.hash}, at most {count_noun(read.max_attempts, 'attempt')}")
     head = ("rule", "name", "reactions", "attempts", "applies to")
     write_table([head, *(_describe_rule(entry) for entry in entries)])

@@ -82,6 +82,16 @@ def test_show_gives_the_rules_of_a_turn(file: Path) -> None:
     ]
 
 
+def test_show_finds_rules_in_files_below_helix_root(tmp_path: Path) -> None:
+    assert run("new-rule", "own_rule", "--to", tmp_path / "rules").exit_code == 0
+    policy = tmp_path / "own.yaml"
+    policy.write_text("rules: [rules/own_rule.py]")
+    assert (
+        "own_rule" in CliRunner().invoke(cli, ["policy", "show", str(policy)], env={"HELIX_ROOT": str(tmp_path)}).output
+    )
+    assert "own_rule" in run("show", policy, "--root", tmp_path).output
+
+
 def test_diff_compares_meanings(file: Path, tmp_path: Path) -> None:
     same, other = tmp_path / "same.yaml", tmp_path / "other.yaml"
     same.write_text("# the same\n" + POLICY)
