@@ -50,7 +50,7 @@ def _run_isolated(
             key: dict(value) if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping) else value
             for key, value in context.items()
         }
-        found = validator.validate(answer, own)
+        found: Any = validator.validate(answer, own)
         if not isinstance(found, (list, tuple)):
             return _failure_issue(name, f"returned {type(found).__name__}", locale)
         if problem := next(filter(None, map(_find_issue_problem, found)), ""):
