@@ -12,7 +12,7 @@ from api_client.contract.catalogue import load_declarations
 from api_client.contract.errors import SettingsError
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.order_log import Orders
-from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, make_plugin
 from api_client.contract.session_files import StoredSessions, find_session_files
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
@@ -98,7 +98,7 @@ class TurnsClient:
         choice, check = PolicyChoice(self.settings, self.policies, self.flows), RequestCheck(self.settings)
         end = EscalationAdmission(self.settings)
         try:
-            installed = [load_plugin(ADMISSION, name)(self.store) for name in find_plugins(ADMISSION)]
+            installed = [make_plugin(ADMISSION, name, self.store) for name in find_plugins(ADMISSION)]
         except UnusablePlugin as error:
             raise SettingsError([str(error)]) from error
         built_in = load_declarations("ADMISSIONS").values()

@@ -16,7 +16,7 @@ from celery import signals
 
 from api_client.broker.celery_message import celery_settings
 from api_client.contract.errors import SettingsError
-from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
+from api_client.contract.plugins import WATCHER, UnusablePlugin, find_plugins, make_plugin
 from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.index.text_indexer import TextIndexer
@@ -73,8 +73,8 @@ def plugin_watchers(settings: Settings, polling_loop: SingleConnection) -> Itera
     """Yield the watchers that plug-ins add to this process. Log and skip watchers that cannot be created."""
     for name in sorted(find_plugins(WATCHER)):
         try:
-            made: Watcher | None = load_plugin(WATCHER, name)(settings, polling_loop)
-        except Exception:
+            made: Watcher | None = make_plugin(WATCHER, name, settings, polling_loop)
+        except UnusablePlugin:
             log.exception("plugin.left_out", watcher=name)
             continue
         if made:

@@ -10,7 +10,7 @@ import structlog
 
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import Event
-from api_client.contract.plugins import OBSERVER, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import OBSERVER, UnusablePlugin, find_plugins, make_plugin
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.store import Store
@@ -80,7 +80,7 @@ def _load_observers() -> Mapping[str, Observer]:
     found = dict[str, Observer]()
     for name in find_plugins(OBSERVER):
         try:
-            found[name] = load_plugin(OBSERVER, name)()
+            found[name] = make_plugin(OBSERVER, name)
         except UnusablePlugin as error:
             log.error("observer.not_loaded", observer=name, error=str(error))
     return found

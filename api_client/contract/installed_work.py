@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from api_client.contract.plugins import WORK_KIND, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import WORK_KIND, UnusablePlugin, find_plugins, make_plugin
 
 
 @cache
@@ -19,7 +19,7 @@ def installed_kinds() -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for name in find_plugins(WORK_KIND):
         try:
-            found[name] = load_plugin(WORK_KIND, name)()
+            found[name] = make_plugin(WORK_KIND, name)
         except UnusablePlugin as error:
             warnings.warn(str(error), stacklevel=1)
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ WATCHER = "helix_turns.watchers"
 CHECK = "helix_turns.checks"
 #: ``(output, since, model, redact) -> None``: writes an export of many turns for ``turns turn export``.
 EXPORT = "helix_turns.exports"
+#: Validators: classes or functions that make one (docs/validators.md).
+VALIDATOR = "helix_turns.validators"
 #: Rules for policy files: classes derived from ``worker.enforcement.rules.Rule``.
 RULE = "helix_turns.rules"
 #: Stores of session files, by the scheme of HELIX_FILES; see ``contract.session_files``.
@@ -37,6 +40,8 @@ ADMISSION = "helix_turns.admissions"
 OBSERVER = "helix_turns.observers"
 #: Equipment of agents' runs: classes derived from ``worker.turns.run_equipment.RunEquipment``.
 EQUIPMENT = "helix_turns.equipment"
+#: Kinds of interruptions: classes derived from ``interruptions.question.QuestionKind``.
+INTERRUPTION = "helix_turns.interruptions"
 
 GROUPS: Mapping[str, str] = {
     RUNNER: "runner",
@@ -48,9 +53,11 @@ GROUPS: Mapping[str, str] = {
     WORK: "work of kind",
     OBSERVER: "observer",
     ADMISSION: "admission",
+    VALIDATOR: "validator",
     RULE: "rule",
     SESSION_FILES: "store of session files",
     EQUIPMENT: "equipment of runs",
+    INTERRUPTION: "kind of interruption",
 }
 #: Group -> this project's own plug-ins, each with its package, so that messages can name a missing package.
 PACKAGES: Mapping[str, Mapping[str, str]] = {
@@ -104,7 +111,24 @@ def load_plugin(group: str, name: str) -> Any:
     entry = find_plugins(group).get(name)
     if entry is None:
         raise UnusablePlugin(f"no {GROUPS[group]} {name!r}")
+    return _run_foreign_code(entry.load, f"the {GROUPS[group]} {name!r} ({entry.value})")
+
+
+def make_plugin(group: str, name: str, *given: Any, **named: Any) -> Any:
+    """Import the plug-in ``name``, call it with these arguments, and return the result. Raises ``UnusablePlugin``."""
+    make = load_plugin(group, name)
+    called = f"the {GROUPS[group]} {name!r} ({find_plugins(group)[name].value})"
+    return _run_foreign_code(lambda: make(*given, **named), called)
+
+
+def import_object(place: str, called: str) -> Any:
+    """Import the object at ``package.module:name``. Raises ``UnusablePlugin``, which calls the object ``called``."""
+    return _run_foreign_code(lambda: pkgutil.resolve_name(place), f"{called} ({place})")
+
+
+def _run_foreign_code(step: Callable[[], Any], called: str) -> Any:
+    """Return the result of ``step``. Raises ``UnusablePlugin`` if the step raises or tries to end the program."""
     try:
-        return entry.load()
-    except Exception as error:
-        raise UnusablePlugin(f"the {GROUPS[group]} {name!r} ({entry.value}) does not load: {error!r}") from error
+        return step()
+    except (Exception, SystemExit) as error:
+        raise UnusablePlugin(f"{called} does not load: {error!r}") from error

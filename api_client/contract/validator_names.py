@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint
 
-from api_client.contract.plugins import find_plugins
+from api_client.contract.plugins import VALIDATOR, find_plugins
 from api_client.contract.value_kinds import suggest_name
 
-#: Entry point group in which packages register validators (docs/validators.md).
-GROUP = "helix_turns.validators"
 #: Built-in validators: ADR-038's three.
 BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 
 def installed_validators() -> Mapping[str, EntryPoint]:
     """Return the entry points of installed validators by name, without built-in names."""
-    return {name: entry for name, entry in find_plugins(GROUP).items() if name not in BUILT_IN}
+    return {name: entry for name, entry in find_plugins(VALIDATOR).items() if name not in BUILT_IN}
 
 
 def offered_validators() -> tuple[str, ...]:

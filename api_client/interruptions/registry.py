@@ -6,14 +6,13 @@ import functools
 
 from api_client.contract.interruption import Interruption
 from api_client.contract.package_parts import collect_parts
-from api_client.contract.plugins import find_plugins
+from api_client.contract.plugins import INTERRUPTION, UnusablePlugin, find_plugins, make_plugin
 from api_client.contract.turn import Turn, TurnRequest
 from api_client.interruptions.question import QuestionKind, QuestionView
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-GROUP = "helix_turns.interruptions"
 _BUILT_IN: dict[str, QuestionKind] = {kind.name: kind for kind in collect_parts("api_client.interruptions", "KIND")}
 
 
@@ -26,11 +25,11 @@ def find_question_kind(name: str) -> QuestionKind:
 def load_installed_kinds() -> dict[str, QuestionKind]:
     """Load the kinds of questions that installed packages provide, and return them by name."""
     found = {}
-    for entry in find_plugins(GROUP).values():
+    for name in find_plugins(INTERRUPTION):
         try:
-            found[entry.name] = entry.load()()
-        except Exception as error:
-            log.warning("interruption.not_loaded", kind=entry.name, error=repr(error)[:200])
+            found[name] = make_plugin(INTERRUPTION, name)
+        except UnusablePlugin as error:
+            log.warning("interruption.not_loaded", kind=name, error=str(error)[:200])
     return found
 
 

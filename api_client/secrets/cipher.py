@@ -30,8 +30,7 @@ class SecretCipher:
 
     def __init__(self, settings: Settings) -> None:
         """Read the keys from the key file. Raises ``SettingsError`` if the file has none or cannot be read."""
-        if importlib.util.find_spec("cryptography") is None:
-            raise SettingsError(["secrets need the package cryptography; pip install 'helix-turns[mcp]'"])
+        _require_package()
         from cryptography.fernet import MultiFernet
 
         self._path = settings.secrets_key_path
@@ -74,6 +73,7 @@ def add_key(settings: Settings) -> int:
 
     Raises ``SettingsError`` if the file has anything else than keys.
     """
+    _require_package()
     from cryptography.fernet import Fernet
 
     path = settings.secrets_key_path.resolve()
@@ -87,6 +87,11 @@ def add_key(settings: Settings) -> int:
             raise SettingsError([f"{_SETTING}: {path} is full; `turns secrets rotate`, then remove its last lines"])
         write_private(path, content)
     return count + 1
+
+
+def _require_package() -> None:
+    if importlib.util.find_spec("cryptography") is None:
+        raise SettingsError(["secrets need the package cryptography; pip install 'helix-turns[mcp]'"])
 
 
 def _read_keys(path: Path) -> list[Fernet]:

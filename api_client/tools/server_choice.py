@@ -30,12 +30,15 @@ def check_names(named: Iterable[str], known: Collection[str]) -> None:
             raise BadRequest(f"{TOOL_SERVERS}: {message}", param=TOOL_SERVERS, code="unknown_tool_server")
 
 
-def read_tool_servers(named: Sequence[str]) -> dict[str, Any]:
+def read_tool_servers(settings: Settings, named: Sequence[str]) -> dict[str, Any]:
     """Return the request field that limits a turn to the MCP servers named on the command line.
 
-    A single empty name allows no server. Without names there is no field, and the settings alone decide.
+    A single empty name allows no server. Without names there is no field, and the settings alone decide. Raises
+    ``BadRequest`` for a server that the settings do not have.
     """
-    return {TOOL_SERVERS: [name for name in dict.fromkeys(named) if name]} if named else {}
+    names = [name for name in dict.fromkeys(named) if name]
+    check_names(names, sorted(settings.tools_settings))
+    return {TOOL_SERVERS: names} if named else {}
 
 
 class ToolChoice(Admission):

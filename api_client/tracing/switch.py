@@ -24,7 +24,7 @@ def find_endpoint(environ: Mapping[str, str]) -> str:
 def explain_off(environ: Mapping[str, str]) -> str:
     """Return why no traces are sent and how to change that, or an empty string if traces are sent."""
     if not find_endpoint(environ):
-        return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
+        return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/traces.md)"
     protocol = _first_set(environ, _PROTOCOLS)
     if protocol not in ("", "http/protobuf"):
         return f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken here, port 4318 of most receivers"

@@ -175,6 +175,21 @@ def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: AgentPro
     assert (ran.verdict, ran.reason.startswith(f"{tmp_path}/agent.yaml:2:")) == ("config", True), ran.reason
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ('environment: {"A=B": x}', "environment: 'A=B' is no name of a variable"),
+        ('environment: {"": x}', "environment: '' is no name of a variable"),
+        ('environment: {A: "x\\0"}', "environment.A: must hold no NUL character"),
+        ('arguments: ["x\\0"]', "arguments[1]: must hold no NUL character"),
+    ],
+)
+def test_what_no_program_can_be_started_with_is_refused_as_the_declaration_is_read(more: str, says: str) -> None:
+    with pytest.raises(DeclarationError) as found:
+        parse_command(f"program: x\ncomplete: {{}}\n{more}\n", "agent.yaml")
+    assert says in str(found.value)
+
+
 def test_a_command_without_a_rule_is_refused() -> None:
     with pytest.raises(DeclarationError, match="needs 'complete'"):
         parse_command("program: x\n", "agent.yaml")

@@ -92,7 +92,7 @@ def test_a_request_that_can_never_work_is_refused(run: Run, option: str, value: 
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["show", "watch", "attempts", "cancel"])
+@pytest.mark.parametrize("command", ["show", "watch", "attempts", "calls", "cancel"])
 @pytest.mark.parametrize("turn_id", ["turn-" + "0" * 32, "nonsense", "turn-\x1b[2J"])
 def test_a_turn_that_does_not_exist_is_exit_code_1_and_one_line(run: Run, command: str, turn_id: str) -> None:
     done = run("turn", command, turn_id)

@@ -104,7 +104,7 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
         await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="eve", owner="eve")
     wrong = [("bless", {}), ("retry", {}), ("edit", {}), ("approve", {"text": "x"}), ("approve", {"note": "\0"})]
     wrong += [(kind, {field: text}) for kind, field in (("retry", "note"), ("edit", "text")) for text in _NO_TEXT]
-    wrong += [("edit", {"text": "<!-- STEP: done -->"}), ("retry", {"note": "a\0b"}), ("edit", {"text": "a\0b"})]
+    wrong.append(("edit", {"text": "<!-- STEP: done -->"}))
     for kind, more in wrong:
         with pytest.raises(BadRequest):
             await bench.client.inbox.decide_turn(turn.turn_id, kind, by="alice", **more)

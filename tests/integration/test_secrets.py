@@ -1,9 +1,11 @@
 """Secrets of MCP servers: commands, key file, rotation, and what no stored thing contains."""
 
+import importlib.util
 import json
 import os
 import pty
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 pytest.importorskip("mcp")
 
 from api_client.contract.errors import SettingsError
-from api_client.secrets.cipher import SecretCipher
+from api_client.contract.settings import Settings
+from api_client.secrets.cipher import SecretCipher, add_key
 from api_client.secrets.secret_store import SecretId, SecretStore
 from tests.installation import Installation, environ_of, turns
 from tests.tools.stored_secrets import CANARY, run_secrets, store_secret
@@ -75,6 +78,17 @@ def test_a_wrong_value_is_refused_without_being_shown(
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "secret-canary" not in refused.stderr
     assert run_secrets(installation, "list").stdout == "no secrets\n"
+
+
+def test_a_new_key_without_the_package_for_it_is_one_line_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(root=tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
+    with pytest.raises(SettingsError, match="secrets need the package cryptography"):
+        add_key(settings)
+    assert not settings.secrets_key_path.exists()
 
 
 def test_new_keys_made_at_once_are_all_in_the_file(installation: Installation) -> None:

@@ -102,6 +102,8 @@ def test_the_command_explains_codes_of_both_tables_and_names_the_likely_one() ->
     shown = json.loads(run(explain, ["turn_not_found", "--locale", "de", "--json"]).output)
     assert (shown["code"], shown["what"]) == ("turn_not_found", ERROR_CODES["turn_not_found"].de[0])
     assert "Add at the end" in run(explain, ["MISSING_STEP_MARKER"]).output
+    assert run(explain, ["missing_step_marker"]).output == run(explain, ["MISSING_STEP_MARKER"]).output
+    assert run(explain, ["TURN_NOT_FOUND"]).output == run(explain, ["turn_not_found"]).output
     assert len(run(explain, []).output.splitlines()) == len(ERROR_CODES) + len(CODES)
     wrong = run(explain, ["turn_not_fund"])
     assert (wrong.exit_code, "did you mean turn_not_found?" in wrong.output) == (2, True)

@@ -297,6 +297,19 @@ def test_a_private_file_is_replaced_whole_readable_by_its_user_alone_and_leaves_
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_private_file_goes_where_a_link_leads_and_into_a_pipe_or_device_without_replacing_it(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("keys.json")
+    write_private(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "keys.json").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_private(tmp_path / "pipe", b"piped")
+    assert os.read(reader, 10) == b"piped"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click import Command
 from click.testing import CliRunner
 
 from api_client.contract.errors import BadRequest
@@ -24,8 +25,10 @@ from api_client.policies.policy_admission import check_validators
 from worker.cli.checks.machine import check_active_validators
 from worker.cli.checks.workers import check_same_validators
 from worker.cli.policy import check as check_policy
+from worker.cli.validate import validate
 from worker.enforcement import build_validators, run_validators
-from worker.enforcement.policies import PolicyError, PolicySubject, choose_rules, read_policy
+from worker.enforcement.policies import PolicyError, PolicySubject, build_json_schema, choose_rules, read_policy
+from worker.enforcement.policies.policy_file import _standalone_rules
 
 
 @pytest.fixture
@@ -183,6 +186,9 @@ def test_a_path_that_leads_elsewhere_is_refused(rule: str, words: str) -> None:
     [
         ("x = (", "SyntaxError"),
         ("raise RuntimeError('at import')", "at import"),
+        ("raise SystemExit(3)", "mine.py: SystemExit: 3"),
+        ("{RULE}\n    def __init__(self, more): raise RuntimeError('no')", "mine.py: RuntimeError: no"),
+        ("{RULE}\n    def __init__(self, more): exit(4)", "mine.py: SystemExit: 4"),
         ("x = 1", "there: none"),
         ("{RULE}\nclass B(A):\n    name = 'b'\n", "there: A, B"),
         ("{RULE}", "takes no arguments"),
@@ -197,6 +203,43 @@ def test_a_file_that_makes_no_rule_is_named_with_its_line(text: str | None, word
     assert result.exit_code == 2
     assert "policy.yaml:3:1: " in result.output
     assert words in result.output
+    (tmp_path / "answer.md").write_text("An answer.")
+    named = [str(tmp_path / name) for name in ("answer.md", "policy.yaml")]
+    result = CliRunner().invoke(validate, [named[0], "--policy", named[1], "--root", str(tmp_path)])
+    assert (result.exit_code, words in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    "code", ["import no_such_library", "exit(3)", "Own = 3", "def Own(): raise RuntimeError('no')"]
+)
+def test_a_validator_or_rule_of_a_package_that_breaks_is_one_line_and_breaks_no_other_policy(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "odd-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    groups = ("[helix_turns.validators]", "own = odd_rule:Own", "[helix_turns.rules]", "odd = odd_rule:Own", "")
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    (tmp_path / "odd_rule.py").write_text(code)
+    (tmp_path / "answer.md").write_text("An answer.")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "odd_rule", raising=False)
+    _standalone_rules.cache_clear()
+
+    def run(command: Command, *words: str) -> tuple[int, str]:
+        result = CliRunner().invoke(command, [*words, "--root", str(tmp_path)], standalone_mode=True)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.output
+
+    for name, wanted in (("own", 2), ("odd", 2), ("step_marker", 0)):
+        policy = tmp_path / f"{name}.yaml"
+        policy.write_text(f"rules: [{name}]")
+        checked, said = run(check_policy, str(policy))
+        assert checked == wanted, said
+        validated, said = run(validate, str(tmp_path / "answer.md"), "--policy", str(policy))
+        assert validated == (1 if name == "step_marker" else 2), said
+    assert run(validate, str(tmp_path / "answer.md"), "--validator", "own")[0] == 2
+    assert "odd" in build_json_schema()["properties"]["rules"]["items"]["anyOf"][1]["properties"]["rule"]["examples"]
 
 
 RULE = """

@@ -1,17 +1,20 @@
 """Plug-ins: which ones there are, and what is said where one is missing."""
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from api_client.client import TurnsClient
 from api_client.contract.errors import SettingsError
-from api_client.contract.plugins import GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin, make_plugin
 from api_client.contract.session_files import find_session_files
 from api_client.contract.settings import Settings, load_settings
 from api_client.tracing.switch import explain_off
+from worker import observers
 from worker.agents import runner_lookup as registry
 from worker.agents.runner_lookup import build_runner
 from worker.cli import main
@@ -110,6 +113,18 @@ def test_a_command_of_a_missing_plugin_is_one_line_that_names_it(
     assert capsys.readouterr().err == said
 
 
+def install_plugin(folder: Path, group: str, *entries: str) -> None:
+    """Put the metadata of a package with entry points of one group into a folder."""
+    info = folder / "odd-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *entries, ""]))
+
+
+#: The list of a plug-in with one command.
+_ODD = "COMMANDS = {'odd': ('odd_command:odd', 'Be odd.')}"
+
+
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package of somebody else's: a command that works, one that replaces ours, and one that cannot be imported."""
@@ -147,6 +162,77 @@ def test_a_plugin_of_somebody_elses_adds_a_command_and_replaces_none(
     assert "turn list" in COMMANDS
 
 
+@pytest.mark.parametrize(
+    ("plugin", "command", "says"),
+    [
+        ("COMMANDS = {}", "", "the command 'odd': its plug-in has no COMMANDS with its module, its function and its "),
+        (
+            "COMMANDS = None",
+            "",
+            "the command 'odd': its plug-in has no COMMANDS with its module, its function and its ",
+        ),
+        ("COMMANDS = {'odd': ('no_line:odd',)}", "", "the command 'odd': its plug-in has no COMMANDS with its module"),
+        ("raise SystemExit(5)", "", "the command 'odd' (odd_plugin:COMMANDS) does not load: SystemExit(5)"),
+        (_ODD, "import no_such_library", "the command 'odd' (odd_command:odd) does not load: ModuleNotFoundError"),
+        (_ODD, "import sys; sys.exit()", "the command 'odd' (odd_command:odd) does not load: SystemExit()"),
+        (_ODD, "other = 1", "the command 'odd' (odd_command:odd) does not load: AttributeError"),
+        (_ODD, "odd = 1", "the command 'odd' (odd_command:odd) is no command of click"),
+    ],
+)
+def test_a_plugin_that_breaks_while_it_is_loaded_is_named_in_one_line_and_breaks_no_other_command(
+    plugin: str,
+    command: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    install_plugin(tmp_path, "helix_turns.commands", "odd = odd_plugin:COMMANDS")
+    (tmp_path / "odd_plugin.py").write_text(plugin)
+    (tmp_path / "odd_command.py").write_text(command)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("odd_plugin", "odd_command"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for words in ([], ["odd"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        said = capsys.readouterr()
+        assert ended.value.code == (2 if words else 0), said
+    assert said.err.startswith(f"turns: {says}"), said.err
+    assert said.err.count("\n") == 1
+    (problem,) = [each for each in check_plugins() if each.check == "plug-in odd"]
+    assert problem.message.startswith(says)
+
+
+@pytest.mark.parametrize("does", ["raise RuntimeError('no')", "import sys; sys.exit(3)"])
+@pytest.mark.parametrize(
+    "group", [name for name in GROUPS if name.endswith(("observers", "equipment", "work", "admissions"))]
+)
+def test_a_plugin_whose_class_breaks_as_it_is_made_is_unusable(
+    group: str, does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_plugin(tmp_path, group, "odd = odd_class:Odd")
+    (tmp_path / "odd_class.py").write_text(f"class Odd:\n    def __init__(self, *given):\n        {does}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "odd_class", raising=False)
+    with pytest.raises(UnusablePlugin, match=r"'odd' \(odd_class:Odd\) does not load: (RuntimeError|SystemExit)"):
+        make_plugin(group, "odd", Settings())
+
+
+async def test_a_broken_observer_is_left_out_and_a_broken_admission_is_a_wrong_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_plugin(
+        tmp_path, "helix_turns.observers", "odd = odd_class:Odd", "[helix_turns.admissions]", "odd = odd_class:Odd"
+    )
+    (tmp_path / "odd_class.py").write_text("def Odd(*given): raise RuntimeError('no')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "odd_class", raising=False)
+    assert "odd" not in observers._load_observers()
+    with pytest.raises(SettingsError, match=r"the admission 'odd' \(odd_class:Odd\) does not load: RuntimeError"):
+        TurnsClient(Settings(root=tmp_path, store_url="redis://127.0.0.1:1/0"))
+
+
 def test_doctor_lists_the_plugins_and_the_one_that_cannot_be_imported_with_the_reason(theirs: Path) -> None:
     *problems, last = check_plugins()
     assert [(each.check, each.state) for each in problems] == [
@@ -157,6 +243,20 @@ def test_doctor_lists_the_plugins_and_the_one_that_cannot_be_imported_with_the_r
     assert (last.check, last.state) == ("plug-ins", "ok")
     assert "runner acp, codex, command, python; command data.backup, data.restore, " in last.message
     assert "hello" in last.message
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_doctor_names_a_plugin_of_any_kind_that_cannot_be_imported(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_plugin(tmp_path, group, "odd = no_such_library:Odd")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert ("plug-in odd", "warning") in [(each.check, each.state) for each in check_plugins()]
+
+
+def test_doctor_looks_at_every_group_of_the_docs() -> None:
+    pages = (ROOT / "docs" / name for name in ("plugins.md", "ARCHITECTURE.md", "runners.md"))
+    assert {name for page in pages for name in re.findall(r"`(helix_turns\.\w+)`", page.read_text())} == set(GROUPS)
 
 
 def test_doctor_says_which_plugins_of_ours_are_not_installed(nothing_installed: None) -> None:

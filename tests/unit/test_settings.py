@@ -565,6 +565,21 @@ def test_a_file_that_is_no_settings_file_is_a_line_not_a_crash(root: Path, text:
     assert problem.startswith(".helix/helix.toml")
 
 
+def test_files_of_windows_editors_are_read_without_their_byte_order_mark(root: Path, tmp_path: Path) -> None:
+    keys = root / ".helix" / "keys"
+    for file in (keys / "gpu", keys / "relay"):
+        file.write_text(file.read_text(), encoding="utf-8-sig")
+    settings = root / ".helix" / "helix.toml"
+    settings.write_bytes(settings.read_text().replace("\n", "\r\n").encode("utf-8-sig"))
+    found = load_settings(here(root))
+    assert (found.locale, found.for_model("fast").openai_api_key) == ("en", "gpu-secret-key")
+    assert load_settings({"HELIX_API_KEYS_FILE": str(keys / "relay")}).api_keys == ("sk-relay-one",)
+
+
+def test_a_folder_in_the_place_of_the_settings_file_is_named_in_words(tmp_path: Path) -> None:
+    assert problems_of(here(tmp_path, HELIX_CONFIG=str(tmp_path))) == [f"{tmp_path}: Is a directory"]
+
+
 def test_where_a_value_comes_from_is_shown_with_its_line_and_no_secret_is(root: Path) -> None:
     environ = here(root, HELIX_NAMESPACE="mine")
     rows = {row["name"]: (row["value"], row["origin"]) for row in describe_settings(load_settings(environ), environ)}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.plugins import RUNNER, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import RUNNER, UnusablePlugin, find_plugins, make_plugin
 from worker.runners.base import Runner
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.http.runner import OpenAiHttpRunner
@@ -40,13 +39,8 @@ def _load_runner(name: str) -> Runner:
     installed = find_plugins(RUNNER)
     given = {"module": name} if "." in name and name not in installed else {}
     try:
-        made: Any = load_plugin(RUNNER, "python" if given else name)
+        runner: Runner = make_plugin(RUNNER, "python" if given else name, **given)
     except UnusablePlugin as error:
         known = "" if name in installed else f"; there are: {', '.join(list_runner_names())}"
         raise SettingsError([f"HELIX_MODELS: {error}{known}"]) from error
-    try:
-        runner: Runner = made(**given)
-    except Exception as error:
-        where = f"{name!r} ({installed[name].value})"
-        raise SettingsError([f"HELIX_MODELS: the runner {where} does not load: {error!r}"]) from error
     return runner

@@ -20,8 +20,8 @@ from api_client.contract.errors import (
     TurnNotFound,
     TurnNotSuspended,
 )
-from api_client.contract.plugins import COMMAND, find_plugins, is_known
-from worker.cli.commands import COMMANDS, SECTIONS, TOP, is_ours, list_children, load_plugin_command
+from api_client.contract.plugins import COMMAND, UnusablePlugin, find_plugins, is_known
+from worker.cli.commands import COMMANDS, SECTIONS, TOP, import_plugin_command, is_ours, list_children
 from worker.processes import process_tuning
 
 #: Exit codes: success; negative result (not found, not passed, busy); usage or set-up error.
@@ -43,19 +43,19 @@ class CommandGroup(click.Group):
         """Import and return the command with this name. Raises ``UsageError`` with a suggestion for an unknown name."""
         path = f"{self.path} {cmd_name}".lstrip()
         if path in COMMANDS:
-            place = f"worker.cli.{COMMANDS[path][0]}"
-        elif is_known(COMMAND, plugin := path.replace(" ", ".")) and not is_ours(path):
-            place, problem = load_plugin_command(plugin)
-            if not place:
-                raise click.UsageError(problem)
-        elif line := None if self.path else list_children("").get(cmd_name):
+            module, _, attribute = f"worker.cli.{COMMANDS[path][0]}".partition(":")
+            with process_tuning.import_without_unused():
+                command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        if is_known(COMMAND, plugin := path.replace(" ", ".")) and not is_ours(path):
+            try:
+                with process_tuning.import_without_unused():
+                    return import_plugin_command(plugin)
+            except UnusablePlugin as error:
+                raise click.UsageError(str(error)) from None
+        if line := None if self.path else list_children("").get(cmd_name):
             return CommandGroup(cmd_name, help=line, epilog=f"`turns {cmd_name} COMMAND --help` explains a command.")
-        else:
-            raise click.UsageError(f"no command {path!r}; {_suggest_command(self.path, cmd_name)}")
-        module, _, attribute = place.partition(":")
-        with process_tuning.import_without_unused():
-            command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        raise click.UsageError(f"no command {path!r}; {_suggest_command(self.path, cmd_name)}")
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the command. Succeed even if the reader of the output, such as ``head``, ends first."""
@@ -151,7 +151,10 @@ def _print_usage_error(error: click.UsageError) -> int:
         error.show()
         return error.exit_code
     where = f" (see `{error.ctx.command_path} --help`)" if error.ctx and error.ctx.parent else ""
-    return _print_problems([error.format_message() + where], error.exit_code)
+    said = error.format_message()
+    if isinstance(error, click.MissingParameter):  # click puts each choice on a line of its own
+        said = " ".join(said.split())
+    return _print_problems([said + where], error.exit_code)
 
 
 def _print_problems(problems: list[str], exit_code: int, code: str = "") -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import click
+
 from api_client.contract.catalogue import collect_declarations
-from api_client.contract.plugins import COMMAND, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import COMMAND, UnusablePlugin, find_plugins, import_object, load_plugin
 
 #: Sections of ``turns --help``, in their order.
 SECTIONS = ("Start", "Turns", "Rules", "Operation")
@@ -88,7 +90,20 @@ def load_plugin_command(name: str) -> tuple[str, str]:
         place, line = load_plugin(COMMAND, name)[name]
     except UnusablePlugin as error:
         return "", str(error)
+    except (LookupError, TypeError, ValueError):
+        return "", f"the command {name!r}: its plug-in has no COMMANDS with its module, its function and its help line"
     return str(place), str(line)
+
+
+def import_plugin_command(name: str) -> click.Command:
+    """Import and return a plug-in command. Raises ``UnusablePlugin``."""
+    place, problem = load_plugin_command(name)
+    if not place:
+        raise UnusablePlugin(problem)
+    command = import_object(place, f"the command {name!r}")
+    if not isinstance(command, click.Command):
+        raise UnusablePlugin(f"the command {name!r} ({place}) is no command of click")
+    return command
 
 
 def list_children(group: str) -> dict[str, str]:

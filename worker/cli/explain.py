@@ -36,8 +36,9 @@ def explain(code: str | None, locale: str, as_json: bool) -> None:
 
 def _resolve_code(code: str) -> str:
     known = [*ERROR_CODES, *CODES]
-    if code in known:
-        return code
+    for name in (code, code.lower(), code.upper()):
+        if name in known:
+            return name
     close = difflib.get_close_matches(code, known, n=1, cutoff=0.5)
     raise click.BadParameter(f"there is no code {code[:80]!r}" + (f"; did you mean {close[0]}?" if close else ""))
 

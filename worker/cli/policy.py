@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +23,15 @@ from worker.enforcement.policies import (
     PolicyRule,
     PolicySubject,
     build_json_schema,
+    build_rules,
     choose_rules,
     read_policy,
 )
-from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.enforcement.printed_output import divert_output
 from worker.runners.tool_rules.agent_tools import AGENTS, check_tool_rule, parse_agent_name
 
 
+@divert_output()  # of rules in packages, which may print while they are imported
 def load_policy_file(file: str) -> PolicyFile:
     """Read and return the policy file that the user named on the command line."""
     try:
@@ -39,17 +41,13 @@ def load_policy_file(file: str) -> PolicyFile:
         raise click.UsageError("\n".join(["the policy cannot be used:", *lines])) from None
 
 
-def _load_rule_files(file: str, read: PolicyFile, root: Path) -> None:
-    lines = []
+def _find_broken_rules(file: str, read: PolicyFile, root: Path) -> Iterator[str]:
+    """Yield a message with file and line for each rule of a policy file that cannot be made on this machine."""
     for entry in read.rules:
-        if is_rule_file(entry.rule):
-            try:
-                with divert_output():
-                    load_rule(entry.rule, name=entry.name, root=root, locale="en", options=entry.options)
-            except (ValueError, TypeError, ImportError) as error:
-                lines.append(f"{file}:{entry.line}:1: {fit_line(error)}")
-    if lines:
-        raise click.UsageError("\n".join(["the policy cannot be used:", *lines]))
+        try:
+            build_rules(read, [entry.name], root=root, locale="en")
+        except (ValueError, TypeError, ImportError) as error:
+            yield f"{file}:{entry.line}:1: {fit_line(error)}"
 
 
 def add_subject_options(function: Any) -> Any:
@@ -66,10 +64,14 @@ def add_subject_options(function: Any) -> Any:
 def check(file: str, root: Path, as_json: bool) -> None:
     """Check a policy FILE (`-` for standard input). If it is invalid, list every problem and exit with code 2.
 
-    Also loads rules in Python files, and lists the entries of `tools` that agents of HELIX_MODELS cannot enforce.
+    Also loads rules of Python files and packages, and lists the entries of `tools` that agents of HELIX_MODELS cannot
+    enforce.
     """
     read = load_policy_file(file)
-    _load_rule_files(file, read, root)
+    with divert_output():
+        broken = [*_find_broken_rules(file, read, root)]
+    if broken:
+        raise click.UsageError("\n".join(["the policy cannot be used:", *broken]))
     not_held = [*find_unenforced_rules(read.tools, load_settings().models)] if read.tools else []
     data = {"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules], "unheld": not_held}
     lines = [f"{file}: {count_noun(len(read.rules), 'rule')}, hash {read.hash}", *not_held]
@@ -86,11 +88,11 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
         yield from (f"tools, entry {number}: {why}" for why in found if nowhere or " without asking" in why)
 
 
+@divert_output()
 def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, locale: str = "en") -> ChosenRules:
     """Return the rules of a policy file that apply to a turn. Raises ``UsageError`` for an invalid rule."""
     try:
-        with divert_output():
-            return choose_rules(read, subject, root=root, locale=locale)
+        return choose_rules(read, subject, root=root, locale=locale)
     except (ValueError, TypeError, ImportError) as error:
         raise click.UsageError(f"a rule cannot be made: {fit_line(error)}") from None
 
@@ -98,8 +100,9 @@ def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, l
 @click.command(epilog="Example: turns policy show policy.yaml --model chat")
 @click.argument("file")
 @add_subject_options
+@build_root_option("Where rules in plain files are looked for.")
 @json_option
-def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
+def show(file: str, root: Path, model: str, owner: str, route: str, as_json: bool) -> None:
     """Show the rules, reactions and limits that a policy FILE gives a turn.
 
     Without --model, --owner and --route all rules are shown.
@@ -110,7 +113,7 @@ def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
     if as_json:
         write_json({**read.to_dict(), "hash": read.hash, "rules": [entry.to_dict() for entry in entries]})
         return
-    choose_file_rules(read, subject, root=Path())
+    choose_file_rules(read, subject, root=root)
     click.echo(f"hash {read.hash}, at most {count_noun(read.max_attempts, 'attempt')}")
     head = ("rule", "name", "reactions", "attempts", "applies to")
     write_table([head, *(_describe_rule(entry) for entry in entries)])
@@ -137,7 +140,9 @@ def diff(old: str, new: str, as_json: bool) -> None:
     }
     if as_json:
         pairs = {name: [entry and entry.to_dict() for entry in pair] for name, pair in changes.items()}
-        write_json({"old": before.hash, "new": after.hash, "rules": pairs})
+        whole = [_describe_file(read) for read in (before, after)]
+        file = {key: [each[key] for each in whole] for key in whole[0] if whole[0][key] != whole[1][key]}
+        write_json({"old": before.hash, "new": after.hash, "rules": pairs, "file": file})
     else:
         for line in difflib.unified_diff(_policy_lines(before), _policy_lines(after), old, new, n=1, lineterm=""):
             click.echo(line)
@@ -145,11 +150,23 @@ def diff(old: str, new: str, as_json: bool) -> None:
         raise click.exceptions.Exit(NO)
 
 
+def _describe_file(read: PolicyFile) -> dict[str, Any]:
+    """Return what a policy file says apart from the content of its rules."""
+    return {
+        "max_attempts": read.max_attempts,
+        "locale": read.locale,
+        "order": [entry.name for entry in read.rules],
+        "tools": [entry.to_dict() for entry in read.tools],
+    }
+
+
 def _policy_lines(read: PolicyFile) -> list[str]:
     lines = [f"max_attempts: {read.max_attempts}", f"locale: {read.locale or 'of the turn'}"]
     for entry in read.rules:
         lines += [f"{entry.name}.{key}: {value}" for key, value in entry.to_dict().items() if key != "name"]
-    return lines
+    return lines + [
+        f"tools, entry {number}: {json.dumps(entry.to_dict())}" for number, entry in enumerate(read.tools, 1)
+    ]
 
 
 @click.command(epilog="Example: turns policy schema > policy.schema.json")

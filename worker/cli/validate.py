@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import click
 
@@ -60,9 +61,8 @@ def _write_text(validated: Judged) -> None:
         if not issues:
             click.echo(f"{strip_control(file)}: ok")
         for issue in issues:
-            click.echo(
-                f"{strip_control(file)}:{issue.line or 1}: {issue.severity} {issue.code}: {fit_line(issue.message)}"
-            )
+            place = f"{strip_control(file)}:{_find_line(issue)}"
+            click.echo(f"{place}: {issue.severity} {fit_line(issue.code)}: {fit_line(issue.message)}")
             click.echo(f"    fix: {fit_line(issue.fix_hint)}")
 
 
@@ -109,11 +109,16 @@ def _describe_code(code: str) -> str:
 
 def _sarif_result(file: str, issue: ValidationIssue) -> dict[str, Any]:
     level = "error" if issue.severity is Severity.ERROR else "warning"
-    return _make_result(issue.code, level, f"{issue.message}. {issue.fix_hint}", file, issue.line or 1)
+    return _make_result(issue.code, level, f"{issue.message}. {issue.fix_hint}", file, _find_line(issue))
+
+
+def _find_line(issue: ValidationIssue) -> int:
+    """Return the line to show for an issue: the first one if its rule names none, or none that there can be."""
+    return issue.line if 1 <= issue.line < 2**31 else 1
 
 
 def _make_result(code: str, level: str, text: str, file: str, line: int) -> dict[str, Any]:
-    place = {"artifactLocation": {"uri": file}, "region": {"startLine": line}}
+    place = {"artifactLocation": {"uri": quote(file)}, "region": {"startLine": line}}
     return {"ruleId": code, "level": level, "message": {"text": text}, "locations": [{"physicalLocation": place}]}
 
 
@@ -123,7 +128,8 @@ def _write_github(validated: Judged) -> None:
             place = f"file={_escape_command(file, ',:')},line=1,title={_EDITED}"
             click.echo(f"::notice {place}::{_escape_command(f'{_EDITED_WORDS}: {edit}')}")
         for issue in issues:
-            place = f"file={_escape_command(file, ',:')},line={issue.line or 1},title={issue.code}"
+            title = _escape_command(issue.code, ",:")
+            place = f"file={_escape_command(file, ',:')},line={_find_line(issue)},title={title}"
             click.echo(f"::{issue.severity} {place}::{_escape_command(f'{issue.message}. {issue.fix_hint}')}")
 
 
@@ -186,7 +192,10 @@ def _build_named_validators(names: tuple[str, ...], root: Path, locale: str) -> 
         if name not in offered_validators():
             where = "--validator" if names else "HELIX_VALIDATORS"
             raise click.BadParameter(str(UnknownValidatorError(name, offered_validators())), param_hint=where)
-    return build_validators(chosen, root=root, locale=locale)
+    try:
+        return build_validators(chosen, root=root, locale=locale)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(f"a rule cannot be made: {fit_line(error)}") from None
 
 
 def _validate_file(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from keyword import iskeyword
 from pathlib import Path
 
 import click
@@ -29,6 +30,8 @@ def new_rule(name: str, folder: Path, as_json: bool) -> None:
     """Generate a rule NAME with a test and a page of documentation. Existing files are not overwritten."""
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise click.UsageError("NAME must be like cites_source: small letters, digits and single underscores")
+    if iskeyword(name):
+        raise click.UsageError(f"{name} is a word of Python, so no test can import it; choose another name")
     if name in (*offered_validators(), *RULES):
         where = "built in" if name in (*BUILT_IN, *RULES) else "offered by an installed package"
         raise click.UsageError(f"a rule {name} is {where} already; choose another name")
@@ -43,7 +46,9 @@ def new_rule(name: str, folder: Path, as_json: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for file, template in files.items():
             text = Template((_TEMPLATES / template).read_text(encoding="utf-8"), keep_trailing_newline=True)
-            (folder / file).write_text(text.render(name=name, kind=kind, title=name.replace("_", " ")))
+            (folder / file).write_text(
+                text.render(name=name, kind=kind, title=name.replace("_", " ")), encoding="utf-8"
+            )
     except OSError as error:
         raise click.UsageError(f"cannot write to {folder}: {error.strerror}") from None
     said = f"wrote {', '.join(files)} to {folder}; try it with: pytest {folder / f'test_{name}.py'}"

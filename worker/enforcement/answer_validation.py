@@ -50,9 +50,11 @@ def _run_isolated(
             key: dict(value) if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping) else value
             for key, value in context.items()
         }
-        found = validator.validate(answer, own)
-        if not isinstance(found, (list, tuple)) or not all(map(_is_issue, found)):
+        found: Any = validator.validate(answer, own)
+        if not isinstance(found, (list, tuple)):
             return _failure_issue(name, f"returned {type(found).__name__}", locale)
+        if problem := next(filter(None, map(_find_issue_problem, found)), ""):
+            return _failure_issue(name, f"returned {problem}", locale)
     except ValidatorFailure as error:
         return _failure_issue(name, str(error), locale)
     except (Exception, SystemExit) as error:  # SystemExit: a validator must not end the worker
@@ -60,18 +62,16 @@ def _run_isolated(
     return _limit_issues(found, name, locale) if found else []
 
 
-def _is_issue(one: object) -> bool:
-    return isinstance(one, ValidationIssue) and all(
-        type(getattr(one, name)) is kind
-        for name, kind in (
-            ("code", str),
-            ("message", str),
-            ("fix_hint", str),
-            ("file", str),
-            ("line", int),
-            ("adr", str),
-        )
-    )
+_ISSUE_FIELDS = (("code", str), ("message", str), ("fix_hint", str), ("file", str), ("line", int), ("adr", str))
+
+
+def _find_issue_problem(one: object) -> str:
+    """Return why something is no usable issue, or an empty string."""
+    if not isinstance(one, ValidationIssue):
+        return f"a list with {type(one).__name__}"
+    wrong = (name for name, kind in _ISSUE_FIELDS if type(getattr(one, name)) is not kind)
+    name = next(wrong, "")
+    return f"an issue whose {name} is {type(getattr(one, name)).__name__}" if name else ""
 
 
 def _finding_key(one: ValidationIssue) -> tuple[object, ...]:

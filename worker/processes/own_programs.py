@@ -23,7 +23,8 @@ from worker.processes.program import CHECK_SLOTS_VARIABLE, SUPERVISED, Program
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"
 #: Answers that a worker validates at the same time, over all its processes.
 CHECK_SLOTS = 2
-_TURNS = (sys.executable, "-P", "-c", "from worker.cli import main; main()")
+#: The command line of this Python, for processes of their own.
+TURNS = (sys.executable, "-P", "-c", "from worker.cli import main; main()")
 _MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
@@ -138,7 +139,7 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
     """Return the program that runs the web relay. The supervisor restarts the relay if it stops answering."""
     return Program(
         name="web",
-        command=[*_TURNS, "run", "relay", "--host", host, "--port", str(port)],
+        command=[*TURNS, "run", "relay", "--host", host, "--port", str(port)],
         environ=build_environ(settings),
         cwd=ensure_state_dir(settings),
         ready=lambda pid: fetch_status(host, port, "/healthz") == http.HTTPStatus.OK,
@@ -151,7 +152,7 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
 def traces_program(settings: Settings) -> Program:
     return Program(
         name="traces",
-        command=[*_TURNS, "run", "traces"],
+        command=[*TURNS, "run", "traces"],
         environ=build_environ(settings),
         cwd=ensure_state_dir(settings),
         alongside=True,

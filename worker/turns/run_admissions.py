@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import structlog
 
 from api_client.contract.admission import Admission
 from api_client.contract.catalogue import load_declarations
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, make_plugin
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.store.store import Store
@@ -20,15 +22,10 @@ class RunAdmissions:
 
     def __init__(self, settings: Settings) -> None:
         made = [make for make in load_declarations("ADMISSIONS").values() if getattr(settings, make.setting)]
-        for name in find_plugins(ADMISSION):
-            try:
-                made.append(load_plugin(ADMISSION, name))
-            except UnusablePlugin as error:  # an unusable admission refuses every submission as well
-                log.error("admission.not_loaded", admission=name, error=str(error)[:200])
         self._store, self._admissions = None, list[Admission]()
-        if made:
+        if made or find_plugins(ADMISSION):
             self._store = store = Store(settings)
-            admissions = (make(store) for make in made)
+            admissions = (*(make(store) for make in made), *_make_installed_admissions(store))
             self._admissions = [each for each in admissions if type(each).admit_run is not Admission.admit_run]
 
     async def admit_run(self, turn: Turn, model: str) -> None:
@@ -45,3 +42,11 @@ class RunAdmissions:
     async def close(self) -> None:
         if self._store:
             await self._store.close()
+
+
+def _make_installed_admissions(store: Store) -> Iterator[Admission]:
+    for name in find_plugins(ADMISSION):
+        try:
+            yield make_plugin(ADMISSION, name, store)
+        except UnusablePlugin as error:  # an unusable admission refuses every submission as well
+            log.error("admission.not_loaded", admission=name, error=str(error)[:200])

@@ -13,7 +13,7 @@ import structlog
 
 from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.interruption import Interruption
-from api_client.contract.plugins import EQUIPMENT, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import EQUIPMENT, UnusablePlugin, find_plugins, make_plugin
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.enforcement.tool_call_log import ToolCallLog
@@ -117,7 +117,7 @@ def load_equipment() -> tuple[RunEquipment, ...]:
     found = []
     for name in find_plugins(EQUIPMENT):
         try:
-            found.append(load_plugin(EQUIPMENT, name)())
+            found.append(make_plugin(EQUIPMENT, name))
         except UnusablePlugin as error:
             log.error("equipment.not_loaded", equipment=name, error=str(error)[:200])
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
-from api_client.contract.plugins import WORK, UnusablePlugin, load_plugin
+from api_client.contract.plugins import WORK, UnusablePlugin, make_plugin
 from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
@@ -113,7 +113,7 @@ def is_work_installed(turn: Turn) -> bool:
 @cache
 def _load_work(name: str) -> TurnWork:
     try:
-        made: TurnWork = load_plugin(WORK, name)()
+        made: TurnWork = make_plugin(WORK, name)
     except UnusablePlugin as error:
         raise SettingsError([str(error)]) from error
     return made

@@ -82,13 +82,13 @@ def read_settings_file(path: Path, name: str, root: Path, *, required: bool) -> 
     """Read and check the settings file of a project. A missing file is a problem only if the file is ``required``."""
     found = SettingsFile(name=name)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         data = tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):  # the latter: HELIX_ROOT is reported separately
         found.problems += [f"HELIX_CONFIG={name}: no such file"] if required else []
         return found
     except (OSError, ValueError) as error:  # TOML errors include the line
-        found.problems.append(f"{name}: {error if isinstance(error, ValueError) else type(error).__name__}")
+        found.problems.append(f"{name}: {error if isinstance(error, ValueError) else error.strerror}")
         return found
     found.places = _locate_keys(text)
     if place := _find_nul(data):
@@ -191,7 +191,7 @@ def _refuse_open_secret(_value: Any, name: str) -> None:
 
 def _read_secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
     try:
-        text = (folder / Path(str(value)).expanduser()).read_text(encoding="utf-8").strip()
+        text = (folder / Path(str(value)).expanduser()).read_text(encoding="utf-8-sig").strip()
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot be read ({type(error).__name__})") from None
     return parse(text)

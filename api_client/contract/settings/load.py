@@ -146,7 +146,7 @@ def _read_secret_files(environ: Mapping[str, str], secrets: list[str], problems:
             problems.append(f"{name}_FILE: {name} is set too; set one of them")
             continue
         try:
-            found[name] = Path(path).read_text(encoding="utf-8").strip()
+            found[name] = Path(path).read_text(encoding="utf-8-sig").strip()
         except (OSError, ValueError) as error:
             problems.append(f"{name}_FILE={path!r}: cannot be read ({type(error).__name__})")
     return found
@@ -179,7 +179,7 @@ def merge_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 def _read_run_file(root: Path) -> dict[str, Any]:
     try:
-        data = json.loads((root / STATE_DIR / RUN_FILE).read_text())
+        data = json.loads((root / STATE_DIR / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}

@@ -12,6 +12,7 @@ from worker.cli.checks.doctor import _check_agents
 from worker.cli.checks.finding import Finding
 from worker.cli.checks.machine import check_machine
 from worker.cli.checks.models import check_models
+from worker.cli.checks.policies import check_policies
 from worker.runners.claude.cli_program import missing_programs
 
 
@@ -115,6 +116,42 @@ def test_a_python_model_that_cannot_be_run_is_told(tmp_path: Path, code: str, op
     (found,) = check_models(Settings(root=tmp_path, models={"m": f"shelf.books:{option}"}))
     assert (found.state, problem in found.message) == ("wrong" if problem else "ok", True), found
     assert "docs/agents.md" in found.fix or not problem
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("", "mine.py: needs one class of ResponseValidator"),
+        ("raise RuntimeError('broken')", "mine.py: RuntimeError: broken"),
+        ("import os; os._exit(0)", "loading its rules ended their process"),
+        ("import time; time.sleep(600)", "its rules take longer than 3 s to load"),
+        ("print('hello')\n{RULE}", ""),
+    ],
+)
+def test_a_policy_whose_own_rules_cannot_be_made_is_wrong(
+    code: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in code:
+        monkeypatch.setattr("worker.cli.checks.policies._TO_LOAD", 3.0)
+    rule = (
+        "from worker.enforcement import ResponseValidator\nclass Mine(ResponseValidator):\n    name = 'mine'\n"
+        "    def validate(self, response, context):\n        return []\n"
+    )
+    (tmp_path / "mine.py").write_text(code.replace("{RULE}", rule))
+    (tmp_path / "policy.yaml").write_text("rules: [step_marker, mine.py]\n")
+    found = list(check_policies(Settings(root=tmp_path, policy=str(tmp_path / "policy.yaml"))))
+    assert found[0].state == ("wrong" if problem else "ok"), found
+    assert problem in found[0].message
+
+
+def test_a_python_model_whose_import_takes_too_long_is_told_without_a_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.plugins.python.runner._TO_IMPORT", 0.3)
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "books.py").write_text("import time\ntime.sleep(600)")
+    (found,) = check_models(Settings(root=tmp_path, models={"m": "shelf.books:book"}))
+    assert found.message == "shelf.books cannot be imported: it took longer than 0.3 s"
 
 
 def test_a_python_model_whose_module_is_missing_is_told_and_of_a_service_without_its_model_the_right_name(

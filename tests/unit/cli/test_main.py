@@ -1,5 +1,6 @@
 """The command line's frame: help, errors, exit codes, and what it imports."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -86,6 +87,12 @@ def test_each_command_loads_alone_in_a_fresh_process() -> None:
             "turns: no broker: set REDIS_URL=redis://host:6379/0, or start one here with `turns up`",
         ),
         (["submit", "  "], "turns: the message is empty"),
+        (["submit", "x", "--tool-server", "nope"], "turns: tool_servers: no server 'nope' for this request; there is:"),
+        (["turn", "replay", f"turn-{'0' * 32}", "--message", ""], "turns: --message: the message is empty"),
+        (["pause", "start"], "turns: Missing argument '{intake|model|queue|key|owner}'. Choose from: intake, model,"),
+        (["openwebui", "print"], "turns: Missing argument '{env|docker|compose|models}'. Choose from: env, docker,"),
+        (["policy", "new-rule", "import"], "turns: import is a word of Python"),
+        (["policy", "replay", "--policy", "p.yaml", "--show", "-1"], "turns: Invalid value for '--show': -1 is not"),
         (["submit", "\udcff"], "turns: argument 2 is not UTF-8 text: '\\udcff'"),
         (["validate", "/dev/zero"], "turns: /dev/zero is longer than 64 MiB"),
         (["validate", "x.md", "--root", "/nope"], "turns: Invalid value for '--root': Directory '/nope' does not"),
@@ -170,3 +177,10 @@ def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark() -> None:
 def test_a_narrow_terminal_is_no_error() -> None:
     done = subprocess.run(turns("submit", "--help"), env={"COLUMNS": "20"}, capture_output=True, check=True)
     assert b"Usage: turns" in done.stdout
+
+
+def test_files_of_ours_are_read_as_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    environ = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "HELIX_ROOT": str(tmp_path)}
+    environ["REDIS_URL"] = f"unix://{tmp_path}/nobody.sock"
+    done = subprocess.run(turns("turn", "list"), env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("turns: the store does not answer")) == (2, True), done.stderr

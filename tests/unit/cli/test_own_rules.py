@@ -99,6 +99,16 @@ def test_show_gives_the_rules_of_a_turn(file: Path) -> None:
     ]
 
 
+def test_show_finds_rules_in_files_below_helix_root(tmp_path: Path) -> None:
+    assert run("new-rule", "own_rule", "--to", tmp_path / "rules").exit_code == 0
+    policy = tmp_path / "own.yaml"
+    policy.write_text("rules: [rules/own_rule.py]")
+    assert (
+        "own_rule" in CliRunner().invoke(cli, ["policy", "show", str(policy)], env={"HELIX_ROOT": str(tmp_path)}).output
+    )
+    assert "own_rule" in run("show", policy, "--root", tmp_path).output
+
+
 def test_diff_compares_meanings(file: Path, tmp_path: Path) -> None:
     same, other = tmp_path / "same.yaml", tmp_path / "other.yaml"
     same.write_text("# the same\n" + POLICY)
@@ -108,6 +118,30 @@ def test_diff_compares_meanings(file: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "-short.options: {'max_chars': 12}\n+short.options: {'max_chars': 14}" in result.output
     assert set(json.loads(run("diff", file, other, "--json").output)["rules"]) == {"short"}
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "key"),
+    [
+        ("tools: [{tool: Bash, do: deny}]", '+tools, entry 1: {"tool": "Bash", "do": "deny"}', "tools"),
+        ("max_attempts: 4", "+max_attempts: 4", "max_attempts"),
+        ("locale: de", "+locale: de", "locale"),
+    ],
+)
+def test_diff_names_what_differs_beside_the_rules(more: str, line: str, key: str, file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"{POLICY}{more}\n")
+    assert line in run("diff", file, other).output.splitlines()
+    assert set(json.loads(run("diff", file, other, "--json").output)["file"]) == {key}
+
+
+def test_diff_names_rules_in_another_order(tmp_path: Path) -> None:
+    files = [tmp_path / "one.yaml", tmp_path / "two.yaml"]
+    for path, names in zip(files, ("step_marker, adr_structure", "adr_structure, step_marker"), strict=True):
+        path.write_text(f"rules: [{names}]\n")
+    found = json.loads(run("diff", *files, "--json").output)
+    assert found["file"] == {"order": [["step_marker", "adr_structure"], ["adr_structure", "step_marker"]]}
+    assert run("diff", *files).exit_code == 1
 
 
 def test_schema_is_json() -> None:
@@ -155,6 +189,35 @@ def test_validate_writes_annotations_that_no_text_can_break(tmp_path: Path) -> N
         f"::error file={str(answer).replace(',', '%2C').replace(':', '%3A')},line=3,title=INVALID_STEP::"
     )
     assert "100%25" in line
+
+
+ODD_RULE = """
+from worker.enforcement import ResponseValidator, ValidationIssue
+class Odd(ResponseValidator):
+    name = "odd"
+    def validate(self, response, context):
+        return [ValidationIssue("A\\n::error::b\\x1b[31m", "m", "h", line=line) for line in (-5, 0, 10**30)]
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "sarif", "github"])
+def test_validate_writes_codes_lines_and_file_names_that_no_rule_can_break(form: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD_RULE)
+    answer, policy = tmp_path / "ein blöder:Name.md", tmp_path / "p.yaml"
+    answer.write_text("Text")
+    policy.write_text("rules: [odd.py]")
+    result = run(answer, "--policy", policy, "--root", tmp_path, "--format", form, command=validate)
+    assert result.exit_code == 1, result.output
+    assert "\x1b" not in result.output
+    if form == "sarif":
+        for found in json.loads(result.output)["runs"][0]["results"]:
+            (place,) = found["locations"]
+            assert place["physicalLocation"]["region"] == {"startLine": 1}
+            assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("/ein%20bl%C3%B6der%3AName.md")
+        return
+    lines = [line for line in result.output.splitlines() if not line.startswith("    fix: ")]
+    assert len(lines) == 3, "a line for each issue"
+    assert all(line.startswith("::error file=") if form == "github" else ":1: error A " in line for line in lines)
 
 
 # ``turns policy new-rule`` writes a rule whose own tests pass, with the pytest plugin that users have.

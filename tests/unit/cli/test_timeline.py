@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.events import Event
 from api_client.contract.issue import read_issues
 from tests.event_table import KINDS
 from worker.cli.output import fit_line, strip_control
 from worker.cli.turns.timeline import BAD, GOOD, WARN, Timeline, describe_event, format_issues
+from worker.cli.turns.turn import _format_attempt, _format_texts
 
 
 def event(kind: str, seq: int = 1, **data: object) -> Event:
@@ -170,3 +172,12 @@ def test_what_a_gate_found_is_not_told_again_by_the_rejection_and_is_by_the_next
         timeline.show_event(event("turn.escalated", stage=2, issues=[ISSUE, other]))
     assert stream.getvalue().count("MISSING_STEP_MARKER") == 2
     assert stream.getvalue().count("NOT_VERIFIED") == 2
+
+
+def test_an_attempt_without_an_answer_shows_what_its_agent_said_last_on_standard_error() -> None:
+    said = "Traceback ...\n  File agents.py, line 4\nRuntimeError: \x1b[31mboom\n"
+    ended = {"verdict": "incomplete", "reason": "exit code 1", "evidence": {"stderr": said}}
+    lines = [line.text for line in _format_attempt(AttemptRecord(number=1, completion=ended))]
+    assert "  said last   RuntimeError: [31mboom" in lines
+    full = [line.text for line in _format_texts(AttemptRecord(number=1, completion=ended))]
+    assert full[-3:] == ["  | Traceback ...", "  |   File agents.py, line 4", "  | RuntimeError: [31mboom"]

@@ -290,6 +290,7 @@ def test_a_rule_for_answers_with_code_leaves_others_alone() -> None:
         ("rules:\n  - {rule: length, options: {max: 3}}", "options.max: no such key; there are: min_chars,"),
         ("rules:\n  - {rule: length, options: {max_chars: a}}", "rules[1].options.max_chars: must be a whole number"),
         ("rules:\n  - {rule: length, options: {min_chars: 9, max_chars: 3}}", "min_chars is above max_chars"),
+        ("rules:\n  - step_marker\n  - json_schema", "3:5: rules[2].options: schema is empty"),
         ("rules:\n  - {rule: regex, options: {must: ['(']}}", "rules[1].options: the pattern '('"),
         ("rules:\n  - {rule: step_marker, options: {a: 1}}", "rules[1].options: step_marker has no options"),
         ("rules:\n  - {rule: length, applies_to: {content: [poem]}}", "content[1]: must be one of adr, code, json, "),

@@ -16,6 +16,7 @@ import pytest
 
 import worker.enforcement
 from api_client.contract import validator_names
+from api_client.contract.plugins import VALIDATOR
 from tests.unit.enforcement.samples import codes
 from worker.enforcement import (
     CODES,
@@ -97,6 +98,20 @@ def test_an_issue_survives_its_way_through_json() -> None:
     assert ValidationIssue.from_dict({**issue.to_dict(), "new_key": 1}) == issue
 
 
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ("MISSING", "returned str"),
+        (["MISSING"], "returned a list with str"),
+        ([ValidationIssue(1, "m", "f")], "returned an issue whose code is int"),  # type: ignore[arg-type]
+        ([ValidationIssue("A", "m", "f", line="3")], "returned an issue whose line is str"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_validator_returns_instead_of_issues_is_named(found: Any, words: str) -> None:
+    (issue,) = run_validators("Text", [misbehaving(lambda context: found)])
+    assert (issue.code, issue.message.endswith(f": {words}")) == ("VALIDATOR_ERROR", True), issue.message
+
+
 def leave(context: Any) -> Any:
     sys.exit(3)
 
@@ -171,9 +186,9 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
 def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = f"{__name__}:MyValidator"
     entries = [
-        EntryPoint("my_validator", here, validator_names.GROUP),
-        EntryPoint("step_marker", here, validator_names.GROUP),
-        EntryPoint("other", here, validator_names.GROUP),
+        EntryPoint("my_validator", here, VALIDATOR),
+        EntryPoint("step_marker", here, VALIDATOR),
+        EntryPoint("other", here, VALIDATOR),
     ]
     monkeypatch.setattr(validator_names, "find_plugins", lambda group: {entry.name: entry for entry in entries})
     assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 
 from api_client.contract.plugins import CHECK, COMMAND, GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
-from worker.cli.commands import is_ours
+from worker.cli.commands import import_plugin_command, is_ours
 
 _FIX = "install the package again, or remove it"
 
@@ -43,9 +42,10 @@ def _find_problem(group: str, name: str) -> str:
     if group == COMMAND and is_ours(name.replace(".", " ")):
         return f"the command {name!r} is built in, and no plug-in may replace it"
     try:
-        found = load_plugin(group, name)
-        if group == COMMAND:  # entry points of commands hold a table; import the module too
-            importlib.import_module(found[name][0].partition(":")[0])
-    except Exception as error:
-        return str(error) or repr(error)
+        if group == COMMAND:  # entry points of commands hold a table; import the command too
+            import_plugin_command(name)
+        else:
+            load_plugin(group, name)
+    except UnusablePlugin as error:
+        return str(error)
     return ""

@@ -108,7 +108,7 @@ def build_request(settings: Settings, message: str, options: Mapping[str, Any]) 
         double_text=DoubleText(options["busy"] or DoubleText.QUEUE),
         policy=settings.policy_orders,
         priority=options["priority"] or "",
-        attached=read_tool_servers(options.get("tool_servers", ())),
+        attached=read_tool_servers(settings, options.get("tool_servers", ())),
         **limit_turn(settings, options),
     )
 
@@ -203,22 +203,21 @@ def attempts(turn_id: str, full: bool, as_json: bool) -> None:
 
 def _format_attempt(attempt: AttemptRecord) -> list[Line]:
     took = f", {attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at else ""
+    evidence = attempt.completion.get("evidence", {})
     lines = [Line(f"attempt {attempt.number}  {attempt.decision or 'not validated'}{took}", "bold")]
     facts = {
         "asked": fit_line(attempt.prompt),
         "ended": fit_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
-        "took over": _describe_fallback(attempt.completion.get("evidence", {}).get("fallback_from") or {}),
-        "calls": fit_line(str((attempt.completion.get("evidence", {}).get("model_calls") or {}).get("summary", ""))),
+        "said last": "" if attempt.text else fit_line(str(evidence.get("stderr", "")).strip().rpartition("\n")[2]),
+        "took over": _describe_fallback(evidence.get("fallback_from") or {}),
+        "calls": fit_line(str((evidence.get("model_calls") or {}).get("summary", ""))),
         "answer": f"{len(attempt.text)} characters" if attempt.text else "",
         "deliveries": str(attempt.deliveries) if attempt.deliveries > 1 else "",
         "worker": fit_line(attempt.worker),
         "changed": fit_line(", ".join((*attempt.edits, *attempt.changes))),
     }
     lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
-    lines += [
-        Line(f"  {'tool':<10}  {_describe_tool(each)}")
-        for each in attempt.completion.get("evidence", {}).get("tools", ())
-    ]
+    lines += [Line(f"  {'tool':<10}  {_describe_tool(each)}") for each in evidence.get("tools", ())]
     lines += [Line(f"  {line.text}", line.style) for line in format_issues(attempt.issues)]
     return lines + [Line(f"  in shadow  {line.text.strip()}", DIM) for line in format_issues(attempt.shadow)]
 
@@ -244,6 +243,7 @@ def _format_texts(attempt: AttemptRecord) -> Iterator[Line]:
         ("the answer as it was validated", attempt.answer if attempt.answer != attempt.text else ""),
         ("repaired by code", attempt.mended),
         ("feedback", attempt.feedback),
+        ("the end of its standard error", str(attempt.completion.get("evidence", {}).get("stderr", ""))),
     ):
         if text:
             yield Line(f"  {title}:", "bold")

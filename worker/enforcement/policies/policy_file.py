@@ -33,6 +33,7 @@ from worker.enforcement.documents.yaml_reader import read_yaml
 from worker.enforcement.policies.rule_file import default_rule_name, find_name_problem, is_rule_file
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
+from worker.enforcement.validators.foreign_code import report_unusable_code
 
 
 class PolicyError(InvalidValue):
@@ -118,7 +119,7 @@ def _read_applies_to(value: Any) -> AppliesTo:
 
 def _read_entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
     if isinstance(value, str):  # "- step_marker" is short for "- rule: step_marker"
-        return PolicyRule(rule=_read_rule_name(value, offered), name=default_rule_name(value))
+        value = {"rule": _read_rule_name(value, offered)}
     rule = value.get("rule") if isinstance(value, Mapping) else None
     known = isinstance(rule, str) and (rule in (*RULES, *offered) or is_rule_file(rule))
     options = _options_kind(str(rule)) if known else read_mapping
@@ -152,7 +153,8 @@ def _options_kind(rule: str) -> Kind:
                 raise ValueError(f"{rule} has no options")
             return {}
         values: dict[str, Any] = dataclass_kind(RULES[rule])({} if value is None else value)
-        RULES[rule](**values)  # raises ValueError
+        with report_unusable_code(rule):
+            RULES[rule](**values)
         return values
 
     return read
@@ -166,6 +168,7 @@ def _standalone_rules() -> tuple[str, ...]:
 
 def _is_bare(rule: str) -> bool:
     try:
-        return not RULES[rule]().needs_services
+        with report_unusable_code(rule):
+            return not RULES[rule]().needs_services
     except ValueError:
         return False

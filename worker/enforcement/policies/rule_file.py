@@ -14,6 +14,7 @@ from typing import Any
 
 from worker.enforcement.rules import Rule
 from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.foreign_code import report_unusable_code
 
 _FORM = re.compile(r"(?P<path>(?:[\w-][\w.-]*/){0,20}(?P<stem>[A-Za-z_]\w*)\.py)(?::(?P<kind>[A-Za-z_]\w*))?")
 #: Directories where agents write.
@@ -58,11 +59,12 @@ def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping
     except OSError as error:
         raise ImportError(f"{rule}: {error.strerror} ({path})") from None
     kind = _load_class(path, changed, found["kind"] or "", rule)
-    if issubclass(kind, Rule):
-        return kind(**{"name": name, "root": root, "locale": locale, **options})
-    wanted = inspect.signature(kind).parameters
-    given = {key: value for key, value in {"name": name, "root": root, "locale": locale}.items() if key in wanted}
-    return kind(**given, **options)
+    given: dict[str, Any] = {"name": name, "root": root, "locale": locale}
+    with report_unusable_code(rule):
+        if issubclass(kind, Rule):
+            return kind(**{**given, **options})
+        wanted = inspect.signature(kind).parameters
+        return kind(**{key: value for key, value in given.items() if key in wanted}, **options)
 
 
 @functools.lru_cache(maxsize=256)
@@ -75,7 +77,7 @@ def _load_class(path: Path, changed: int, name: str, rule: str) -> type[Response
     sys.modules[module_name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ImportError(f"{rule}: {type(error).__name__}: {error}") from error
     own = [
         each

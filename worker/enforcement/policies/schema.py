@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -13,7 +14,7 @@ from api_client.contract.policy import RULE_FLAGS, VERSION, Action, AppliesTo, O
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.validator_names import BUILT_IN
 from api_client.contract.value_kinds import field_default, settable_fields
-from worker.enforcement.rules import RULES
+from worker.enforcement.rules import RULES, Rule
 from worker.enforcement.validators.codes import LOCALES
 
 
@@ -39,7 +40,7 @@ def build_json_schema() -> dict[str, Any]:
 def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
     options = [
         {"if": {"properties": {"rule": {"const": name}}}, "then": {"properties": {"options": _object_schema(rule)}}}
-        for name, rule in RULES.items()
+        for name, rule in _list_loadable_rules()
     ]
     return {
         "type": "object",
@@ -58,6 +59,12 @@ def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
         },
         "allOf": options,
     }
+
+
+def _list_loadable_rules() -> Iterator[tuple[str, type[Rule]]]:
+    for name in RULES:
+        with suppress(ValueError):  # an installed rule that cannot be imported has no options to describe
+            yield name, RULES[name]
 
 
 def _object_schema(made: type[Any]) -> dict[str, Any]:

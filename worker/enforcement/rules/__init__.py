@@ -56,13 +56,15 @@ class RuleTable(Mapping[str, type[Rule]]):
         return name in _BUILT_IN or name in find_plugins(RULE)
 
     def __getitem__(self, name: str) -> type[Rule]:
-        """Return the class of a rule. Raises ``ValueError`` if an installed rule cannot be imported."""
+        """Return the class of a rule. Raises ``ValueError`` if the plug-in cannot be imported or is no ``Rule``."""
         if name in _BUILT_IN or name not in self:
             return _BUILT_IN[name]
         try:
-            rule: type[Rule] = load_plugin(RULE, name)
+            rule = load_plugin(RULE, name)
         except UnusablePlugin as error:
             raise ValueError(str(error)) from error
+        if not (isinstance(rule, type) and issubclass(rule, Rule)):
+            raise ValueError(f"the rule {name!r} ({find_plugins(RULE)[name].value}) is no class derived from Rule")
         return rule
 
 

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from api_client.contract.plugins import VALIDATOR
 from api_client.contract.validator_names import (
-    GROUP,
     describe_unknown_validator,
     installed_validators,
     offered_validators,
@@ -19,6 +19,7 @@ from worker.enforcement.validators import (
     StepMarkerValidator,
 )
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
+from worker.enforcement.validators.foreign_code import report_unusable_code
 
 Factory = Callable[[Path, str], ResponseValidator]
 
@@ -48,6 +49,7 @@ def build_validators(
     Raises:
         UnknownValidatorError: a name is unknown.
         DuplicateValidatorError: a name is there twice.
+        ValueError: the code of an entry point raises.
         TypeError: an entry point does not make a validator.
     """
     offered = offered_validators()
@@ -60,13 +62,14 @@ def build_validators(
 def _build_validator(name: str, root: Path, locale: str) -> ResponseValidator:
     if name in _BUILT_IN:
         return _BUILT_IN[name](root, locale)
-    made = installed_validators()[name].load()
-    if callable(made):
-        wanted = inspect.signature(made).parameters
-        given = {"root": root, "helix_root": root, "locale": locale}
-        made = made(**{key: value for key, value in given.items() if key in wanted})
+    with report_unusable_code(f"entry point {name!r} of {VALIDATOR}"):
+        made = installed_validators()[name].load()
+        if callable(made):
+            wanted = inspect.signature(made).parameters
+            given = {"root": root, "helix_root": root, "locale": locale}
+            made = made(**{key: value for key, value in given.items() if key in wanted})
     if not isinstance(made, ResponseValidator) or made.name != name:
-        raise TypeError(f"entry point {name!r} of {GROUP} makes no ResponseValidator named {name!r}")
+        raise TypeError(f"entry point {name!r} of {VALIDATOR} makes no ResponseValidator named {name!r}")
     return made
 
 

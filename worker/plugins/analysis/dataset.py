@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -21,6 +22,7 @@ from api_client.contract.settings import load_settings
 from api_client.contract.settings.redaction import make_redactor, redact_value
 from api_client.contract.turn import Turn
 from api_client.contract.turn_labels import listed_labels
+from api_client.private_file import open_private
 from worker.cli.output import count_noun
 from worker.cli.store_access import run_with_client
 from worker.cli.turns.feedback import read_feedback
@@ -131,9 +133,10 @@ def summarise_export(found: ExportResult) -> Iterator[str]:
 def export_dataset(output: str | None, *, since: float, model: str, redact: bool) -> None:
     """Write rejected answers to a file or to standard output, and a summary to standard error."""
     if output and output != "-":
-        with click.open_file(output, "w", encoding="utf-8", atomic=True) as out:
+        with open_private(Path(output)) as file:
+            out = io.TextIOWrapper(file, encoding="utf-8", errors="replace")
             found = export_rejected(out, since=since, model=model, redact=redact)
-        Path(output).chmod(0o600)
+            out.detach()
     else:
         found = export_rejected(sys.stdout, since=since, model=model, redact=redact)
     for line in summarise_export(found):

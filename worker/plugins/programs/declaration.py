@@ -87,8 +87,10 @@ def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False)
 
 
 def parse_template(value: Any) -> str:
-    """Return a text after checking that it contains only known placeholders."""
+    """Return a text after checking that it contains only known placeholders, and no NUL."""
     text = read_word(value)
+    if "\0" in text:
+        raise ValueError("must hold no NUL character")
     for name in _NAMED.findall(text):
         if name not in NAMES:
             raise ValueError(f"no such name {{{name}}}; there are: {', '.join(sorted(NAMES))}")
@@ -112,10 +114,19 @@ def parse_templates(value: Any) -> dict[str, str]:
     return found
 
 
+def parse_environment(value: Any) -> dict[str, str]:
+    """Return a mapping of variables to texts after checking names and texts."""
+    found = parse_templates(value)
+    for name in found:
+        if not re.fullmatch(r"[^=\0]+", name):
+            raise ValueError(f"{name!r} is no name of a variable")
+    return found
+
+
 KINDS: Mapping[str, Kind] = {
     "program": read_word,
     "arguments": list_kind(parse_template, "arguments"),
-    "environment": parse_templates,
+    "environment": parse_environment,
     "files": lambda value: {parse_relative_path(path): text for path, text in parse_templates(value).items()},
     "instructions": parse_relative_path,
     "state": list_kind(parse_relative_path, "paths"),

@@ -59,7 +59,9 @@ class PythonRunner(ProgramRunner):
                     timeout=_TO_IMPORT,
                     check=False,
                 )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired:
+            return f"{module} cannot be imported: it took longer than {_TO_IMPORT:g} s"
+        except OSError as error:
             return f"{module} cannot be imported: {error}"
         said = json_object(done.stdout) or {"text": f"{module} cannot be imported: it ended its process"}
         return str(said.get("text", ""))

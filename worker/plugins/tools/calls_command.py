@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from api_client.client import TurnsClient
 from api_client.contract.tool_call_row import CallRow
 from api_client.tools.gateway_calls import GatewayCalls
 from worker.cli.output import fit_line, format_time, json_option, write_list
@@ -16,7 +17,12 @@ from worker.cli.turns.listing import add_turn_argument
 @json_option
 def calls(turn_id: str, as_json: bool) -> None:
     """Show the tool calls of a turn, over all its deliveries."""
-    rows = run_with_client(lambda client: GatewayCalls(client.store).read_calls(turn_id))
+
+    async def read_calls(client: TurnsClient) -> list[CallRow]:
+        await client.reader.read_turn(turn_id)  # raises TurnNotFound
+        return await GatewayCalls(client.store).read_calls(turn_id)
+
+    rows = run_with_client(read_calls)
     data = [row.to_dict() for row in rows]
     write_list(as_json, data, "no tool calls", _TITLES, map(_describe_row, rows))
 

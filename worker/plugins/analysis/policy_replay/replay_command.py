@@ -37,7 +37,9 @@ from worker.turns.folders import AnswerFiles, collect_answer_files, locate_last_
 @click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
 @build_since_option("7d")
 @click.option("--model", default="", help="Only turns of this model.")
-@click.option("--show", default=20, show_default=True, help="How many differing answers to name.")
+@click.option(
+    "--show", type=click.IntRange(min=0), default=20, show_default=True, help="How many differing answers to name."
+)
 @json_option
 def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
     """Validate the recorded answers of finished turns with a policy file, and decide as workers do. No agent runs.
