@@ -32,7 +32,13 @@ from worker.enforcement.printed_output import divert_output
 from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
-from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory, read_private_memory
+from worker.enforcement.validator_process import (
+    MEMORY_MB,
+    MOST_CHARACTERS,
+    MOST_OVERRUNS,
+    limit_memory,
+    read_private_memory,
+)
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
@@ -197,7 +203,8 @@ class ValidationPool:
     def _work_in_parts(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
         """Return the result with an issue for each validator that takes too long or crashes.
 
-        A validator that did so in an earlier attempt is tried once more; after two such attempts it is not run.
+        A validator that did so in an earlier attempt is tried alone first; after ``MOST_OVERRUNS`` such attempts it is
+        not run.
         """
         guilty = {name for name in case.names if self._overruns_again(work, name, case)}
         rest = replace(case, names=tuple(name for name in case.names if name not in guilty))
@@ -216,12 +223,14 @@ class ValidationPool:
         return joined
 
     def _overruns_again(self, work: Callable[[ValidationCase], Found], name: str, case: ValidationCase) -> bool:
-        """Return True if a validator that overran in an earlier attempt does so again, or did so twice."""
+        """Return True if a validator that overran in an earlier attempt does so again, or did so too often."""
         attempts = () if case.fresh else latest_attempts(case.history)
         failed = [each for attempt in attempts for each in attempt.issues if each.code == NOT_JUDGED]
         messages = [each.message for each in failed if each.validator == name]
         overran = messages.count(self._describe_overrun(name, case).message) if messages else 0
-        return overran > 1 or (overran == 1 and self._try_work(work, replace(case, names=(name,))) is None)
+        if overran >= MOST_OVERRUNS:
+            return True
+        return overran > 0 and self._try_work(work, replace(case, names=(name,))) is None
 
     def _report_overrun(self, name: str, case: ValidationCase) -> ValidationIssue:
         log.error("validators.overran", validator=name, seconds=self._seconds)
