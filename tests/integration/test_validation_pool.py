@@ -165,6 +165,25 @@ def test_what_a_validator_starts_ends_with_its_validation_also_when_the_answer_p
     assert idle(judges) == children != [], "the child itself goes on"
 
 
+@pytest.mark.parametrize("place", ["__init__", "module"])
+def test_a_program_that_a_validator_starts_when_it_is_made_serves_several_answers(
+    place: str, install: Callable[[str], None], tmp_path: Path
+) -> None:
+    install("ask(self.cat if hasattr(self, 'cat') else cat); return []")
+    started = "subprocess.Popen(['cat'], stdin=-1, stdout=-1)"
+    more = (
+        f"cat = {started}\n" if place == "module" else f"Own.__init__ = lambda self: setattr(self, 'cat', {started})\n"
+    )
+    asks = (
+        "def ask(cat):\n    cat.stdin.write(b'x\\n'); cat.stdin.flush()\n    assert cat.stdout.readline() == b'x\\n'\n"
+    )
+    with (tmp_path / "own_validator.py").open("a") as module:
+        module.write(f"\nimport subprocess\n{asks}{more}")
+    judges, file = ValidationPool(60.0), read_policy("rules: [own]\n")
+    for _ in range(2):
+        assert codes(judges, replace(case("Ja.", "own"), file=file)) == []
+
+
 def test_the_process_that_runs_programs_for_rules_stays_for_the_next_answer(
     install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ def kill_descendants(spared: Collection[int]) -> None:
     """Kill all descendants of this process, except its children ``spared`` and the descendants of those."""
     _reap_children()
     own = os.getpid()
-    started = _stop_processes(lambda: _list_families(each for each in _list_children(own) if each not in spared))
+    started = _stop_processes(lambda: _list_families(each for each in list_children(own) if each not in spared))
     for each in started:
         _send_signal(each, signal.SIGKILL)
     if started:
@@ -66,11 +66,12 @@ def _list_families(heads: Iterable[int]) -> list[int]:
     """Return processes and their descendants if /proc shows them."""
     family = [pid for pid in heads if (_PROC / str(pid)).exists()]
     for each in family:
-        family += _list_children(each)
+        family += list_children(each)
     return family
 
 
-def _list_children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
+    """Return the children of a process if /proc shows them."""
     found: list[int] = []
     for children in (_PROC / str(pid) / "task").glob("*/children"):
         with contextlib.suppress(OSError):

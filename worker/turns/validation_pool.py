@@ -29,7 +29,7 @@ from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
 from worker.enforcement.printed_output import divert_output
-from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family
+from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family, list_children
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
 from worker.enforcement.validator_process import (
@@ -357,12 +357,12 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
 
 
 def _answer_cases(pipe: Connection, memory_mb: int) -> None:
-    own_pid = os.getpid()
+    own_pid, kept = os.getpid(), list[int]()
 
     def send_answer(answer: object, *, has_grown: bool = False) -> None:
         if os.getpid() != own_pid:
             os._exit(0)  # a validator forked; its copy of this child must not answer as well
-        kill_descendants(spared={shared_processes().guard_pid, find_proxy_process()})
+        kill_descendants(spared={*kept, shared_processes().guard_pid, find_proxy_process()})
         pipe.send((answer, has_grown))
 
     provide_services()
@@ -374,7 +374,9 @@ def _answer_cases(pipe: Connection, memory_mb: int) -> None:
         except EOFError:
             return
         try:
-            send_answer(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
+            patience = MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case))
+            kept[:] = list_children(own_pid)  # what a rule starts when it is built may serve later answers too
+            send_answer(patience)
             with limit_memory(memory_mb):
                 found = work(case)
             send_answer(found, has_grown=read_private_memory() > most_memory)
