@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
@@ -78,9 +79,12 @@ def find_session_id(path: Path) -> str | None:
 
 
 def find_last_change(path: Path) -> float:
-    """Return when a folder or one of its direct entries was last changed, in seconds since the epoch."""
+    """Return when a folder or one of its direct entries was last changed, in seconds since the epoch.
+
+    An agent may have closed the folder to its owner; then only the folder itself counts.
+    """
     times = [path.stat(follow_symlinks=False).st_mtime]
-    with os.scandir(path) as entries:
+    with contextlib.suppress(PermissionError), os.scandir(path) as entries:
         times += [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
     return max(times)
 
@@ -99,7 +103,10 @@ def measure_size(path: Path) -> int:
 
 
 def list_folders(parent: Path) -> list[Path]:
-    """Return the subfolders of a folder in alphabetical order, without symbolic links."""
-    if parent.is_symlink() or not parent.is_dir():
+    """Return the subfolders of a folder in alphabetical order, without symbolic links; none of a closed folder."""
+    try:
+        if parent.is_symlink() or not parent.is_dir():
+            return []
+        return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+    except PermissionError:
         return []
-    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())

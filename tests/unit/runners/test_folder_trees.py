@@ -1,6 +1,7 @@
 """Folders that an agent has filled: deeper than the standard library walks, and with links out of them."""
 
 import errno
+import json
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.files.folder_clearing import OldFolder, remove_folder
+from worker.files.folder_clearing import OldFolder, find_old_folders, remove_folder
 from worker.files.folder_trees import MOST_LEVELS, move_entry, remove_tree, temporary_folder, walk_tree
 from worker.files.safe_io import open_folder
 
@@ -141,6 +142,36 @@ def move_closed() -> None:
 def test_a_folder_that_its_owner_may_not_change_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     be_nobody(move_closed)
+
+
+def find_closed(closed: str) -> None:
+    """Find and remove old sessions and attempts, one of which an agent has closed to its owner."""
+    for name in ("shut", "well"):
+        Path(f"projects/{name}/attempts/a").mkdir(parents=True)
+        Path(f"projects/{name}/status.json").write_text(json.dumps({"session_id": name}))
+    for mode in (0o000, 0o200):
+        Path("projects", "shut", closed).chmod(mode)
+        of_attempts, of_sessions = (
+            [
+                *find_old_folders(
+                    Path("projects"), now=2e12, session_seconds=age, attempt_seconds=1, live=lambda _: False
+                )
+            ]
+            for age in (0, 1)
+        )
+        assert ("attempt", "well") in [(old.what, old.session_id) for old in of_attempts]
+    assert [(old.what, old.session_id) for old in of_sessions] == [("session", "shut"), ("session", "well")]
+    assert all(remove_folder(old, lambda _: False) for old in of_sessions)
+    assert list(Path("projects").iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", ["", "attempts", "attempts/a"])
+def test_a_folder_that_an_agent_closed_keeps_no_other_from_being_cleared_away(
+    monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    with temporary_folder("closed-") as folder:  # nobody may follow the path of tmp_path
+        monkeypatch.chdir(folder)
+        be_nobody(find_closed, closed)
 
 
 def test_a_temporary_folder_is_removed_however_deep_it_is() -> None:
