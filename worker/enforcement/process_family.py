@@ -33,16 +33,17 @@ def kill_family(pid: int) -> None:
 
 def kill_descendants(spared: Collection[int]) -> None:
     """Kill all descendants of this process, except its children ``spared`` and the descendants of those."""
-    _reap_children()
+    reap_children()
     own = os.getpid()
     started = _stop_processes(lambda: _list_families(each for each in list_children(own) if each not in spared))
     for each in started:
         _send_signal(each, signal.SIGKILL)
     if started:
-        _reap_children()
+        reap_children()
 
 
-def _reap_children() -> None:
+def reap_children() -> None:
+    """Reap all children that have ended, also adopted ones that nobody else waits for."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
