@@ -92,21 +92,22 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
 
 
-def test_a_validator_that_overran_is_tried_once_more_and_then_no_longer_in_this_turn(
+def test_a_validator_that_overran_for_three_answers_is_no_longer_run_in_this_turn(
     install: Callable[[str], None], tmp_path: Path
 ) -> None:
     seen = tmp_path / "seen"
     install(f"open({str(seen)!r}, 'a').write('x'); time.sleep(0 if response == 'Good.' else 600); return []")
     judges, history = ValidationPool(2.0), list[Attempt]()
-    for text in ("One.", "Two.", "Three."):
+    for text in ("One.", "Two.", "Three.", "Four."):
         history.append(judges.validate_answer(replace(case(text, "own", "step_marker"), history=tuple(history))))
-    repaired = judges.repair(replace(case("Three.", "own", "step_marker"), history=tuple(history)))
-    assert seen.read_text() == "xxx", "twice for the first answer, once for the second"
+    repaired = judges.repair(replace(case("Four.", "own", "step_marker"), history=tuple(history)))
+    assert seen.read_text() == "xxxx", "twice for the first answer, once for the second and for the third"
     for issues in (*(attempt.issues for attempt in history), repaired.issues):
         assert ("own", "VALIDATOR_ERROR") in [(issue.validator, issue.code) for issue in issues]
     assert repaired.step == "unknown"
-    once = replace(history[0], issues=tuple(replace(issue, part="") for issue in history[0].issues))
-    assert codes(judges, replace(case("Good.", "own"), history=(once,))) == []
+    whole = [replace(each, issues=tuple(replace(issue, part="") for issue in each.issues)) for each in history]
+    for earlier in (whole[:1], whole[:2]):
+        assert codes(judges, replace(case("Good.", "own"), history=tuple(earlier))) == []
     assert codes(judges, replace(case("Good.", "own"), history=tuple(history), fresh=True)) == []
 
 
@@ -162,6 +163,25 @@ def test_what_a_validator_starts_ends_with_its_validation_also_when_the_answer_p
     children = idle(judges)
     assert codes(judges, case(LONG, "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
     assert idle(judges) == children != [], "the child itself goes on"
+
+
+@pytest.mark.parametrize("place", ["__init__", "module"])
+def test_a_program_that_a_validator_starts_when_it_is_made_serves_several_answers(
+    place: str, install: Callable[[str], None], tmp_path: Path
+) -> None:
+    install("ask(self.cat if hasattr(self, 'cat') else cat); return []")
+    started = "subprocess.Popen(['cat'], stdin=-1, stdout=-1)"
+    more = (
+        f"cat = {started}\n" if place == "module" else f"Own.__init__ = lambda self: setattr(self, 'cat', {started})\n"
+    )
+    asks = (
+        "def ask(cat):\n    cat.stdin.write(b'x\\n'); cat.stdin.flush()\n    assert cat.stdout.readline() == b'x\\n'\n"
+    )
+    with (tmp_path / "own_validator.py").open("a") as module:
+        module.write(f"\nimport subprocess\n{asks}{more}")
+    judges, file = ValidationPool(60.0), read_policy("rules: [own]\n")
+    for _ in range(2):
+        assert codes(judges, replace(case("Ja.", "own"), file=file)) == []
 
 
 def test_the_process_that_runs_programs_for_rules_stays_for_the_next_answer(

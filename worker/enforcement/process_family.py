@@ -33,16 +33,17 @@ def kill_family(pid: int) -> None:
 
 def kill_descendants(spared: Collection[int]) -> None:
     """Kill all descendants of this process, except its children ``spared`` and the descendants of those."""
-    _reap_children()
+    reap_children()
     own = os.getpid()
-    started = _stop_processes(lambda: _list_families(each for each in _list_children(own) if each not in spared))
+    started = _stop_processes(lambda: _list_families(each for each in list_children(own) if each not in spared))
     for each in started:
         _send_signal(each, signal.SIGKILL)
     if started:
-        _reap_children()
+        reap_children()
 
 
-def _reap_children() -> None:
+def reap_children() -> None:
+    """Reap all children that have ended, also adopted ones that nobody else waits for."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -66,11 +67,12 @@ def _list_families(heads: Iterable[int]) -> list[int]:
     """Return processes and their descendants if /proc shows them."""
     family = [pid for pid in heads if (_PROC / str(pid)).exists()]
     for each in family:
-        family += _list_children(each)
+        family += list_children(each)
     return family
 
 
-def _list_children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
+    """Return the children of a process if /proc shows them."""
     found: list[int] = []
     for children in (_PROC / str(pid) / "task").glob("*/children"):
         with contextlib.suppress(OSError):

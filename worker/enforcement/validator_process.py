@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.printed_output import divert_output
-from worker.enforcement.process_family import adopt_orphans, kill_family
+from worker.enforcement.process_family import adopt_orphans, kill_family, reap_children
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.services import measure_cost, record_cost
 
@@ -241,6 +241,7 @@ class ValidatorProcess:
                     pipe.send(answer)
                 except (TypeError, AttributeError, pickle.PicklingError) as error:  # the result cannot be pickled
                     pipe.send((None, f"{type(error).__name__}: {error}", answer[2]))
+                reap_children()
                 call = pipe.recv()
 
     def _run_call(self, index: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:

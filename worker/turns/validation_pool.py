@@ -29,10 +29,16 @@ from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
 from worker.enforcement.printed_output import divert_output
-from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family
+from worker.enforcement.process_family import adopt_orphans, kill_descendants, kill_family, list_children
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
-from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory, read_private_memory
+from worker.enforcement.validator_process import (
+    MEMORY_MB,
+    MOST_CHARACTERS,
+    MOST_OVERRUNS,
+    limit_memory,
+    read_private_memory,
+)
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
@@ -197,7 +203,8 @@ class ValidationPool:
     def _work_in_parts(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
         """Return the result with an issue for each validator that takes too long or crashes.
 
-        A validator that did so in an earlier attempt is tried once more; after two such attempts it is not run.
+        A validator that did so in an earlier attempt is tried alone first; after ``MOST_OVERRUNS`` such attempts it is
+        not run.
         """
         guilty = {name for name in case.names if self._overruns_again(work, name, case)}
         rest = replace(case, names=tuple(name for name in case.names if name not in guilty))
@@ -216,12 +223,14 @@ class ValidationPool:
         return joined
 
     def _overruns_again(self, work: Callable[[ValidationCase], Found], name: str, case: ValidationCase) -> bool:
-        """Return True if a validator that overran in an earlier attempt does so again, or did so twice."""
+        """Return True if a validator that overran in an earlier attempt does so again, or did so too often."""
         attempts = () if case.fresh else latest_attempts(case.history)
         failed = [each for attempt in attempts for each in attempt.issues if each.code == NOT_JUDGED]
         messages = [each.message for each in failed if each.validator == name]
         overran = messages.count(self._describe_overrun(name, case).message) if messages else 0
-        return overran > 1 or (overran == 1 and self._try_work(work, replace(case, names=(name,))) is None)
+        if overran >= MOST_OVERRUNS:
+            return True
+        return overran > 0 and self._try_work(work, replace(case, names=(name,))) is None
 
     def _report_overrun(self, name: str, case: ValidationCase) -> ValidationIssue:
         log.error("validators.overran", validator=name, seconds=self._seconds)
@@ -348,12 +357,12 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
 
 
 def _answer_cases(pipe: Connection, memory_mb: int) -> None:
-    own_pid = os.getpid()
+    own_pid, kept = os.getpid(), list[int]()
 
     def send_answer(answer: object, *, has_grown: bool = False) -> None:
         if os.getpid() != own_pid:
             os._exit(0)  # a validator forked; its copy of this child must not answer as well
-        kill_descendants(spared={shared_processes().guard_pid, find_proxy_process()})
+        kill_descendants(spared={*kept, shared_processes().guard_pid, find_proxy_process()})
         pipe.send((answer, has_grown))
 
     provide_services()
@@ -365,7 +374,9 @@ def _answer_cases(pipe: Connection, memory_mb: int) -> None:
         except EOFError:
             return
         try:
-            send_answer(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
+            patience = MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case))
+            kept[:] = list_children(own_pid)  # what a rule starts when it is built may serve later answers too
+            send_answer(patience)
             with limit_memory(memory_mb):
                 found = work(case)
             send_answer(found, has_grown=read_private_memory() > most_memory)

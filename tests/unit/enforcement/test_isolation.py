@@ -216,6 +216,24 @@ def test_a_rule_that_overruns_leaves_none_of_its_programs_behind(tmp_path: Path)
     wait_for(lambda: not any(map(alive, programs)))
 
 
+def test_programs_that_end_after_the_ones_that_started_them_leave_no_zombies(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+
+    def leave() -> None:
+        with seen.open("a") as file:
+            file.write(subprocess.check_output(["sh", "-c", "sleep 0.01 >/dev/null & echo $!"], text=True))
+
+    with isolate_validators([Faulty(leave)], seconds=10) as guarded:
+
+        def is_reaped(pid: str) -> bool:
+            run_validators("a", guarded)  # the next answer
+            return not Path(f"/proc/{pid}").exists()
+
+        run_validators("a", guarded)
+        first = seen.read_text().split()[0]
+        wait_for(lambda: is_reaped(first))
+
+
 def test_the_programs_of_a_rule_that_overruns_end_whoever_started_them(tmp_path: Path) -> None:
     """In a thread, in a session of their own, and while others are being started."""
     seen = tmp_path / "seen"
