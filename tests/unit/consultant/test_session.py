@@ -214,7 +214,9 @@ def test_only_a_conversation_that_goes_on_from_the_accepted_answer_continues_its
 
 
 @pytest.mark.parametrize(
-    ("now", "knows"), [("x", "history"), ("y", "dialogue"), ("", "dialogue")], ids=["the same", "others", "none any more"]
+    ("now", "knows"),
+    [("x", "history"), ("y", "dialogue"), ("", "dialogue")],
+    ids=["the same", "others", "none any more"],
 )
 def test_a_session_knows_under_which_instructions_it_was_held(workdir: Path, now: str, knows: str) -> None:
     asked = turn(agent_session="agent-1")
