@@ -9,7 +9,7 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 
 
 def has_visible_text(text: str) -> bool:
-    """Return True if a text has a character that is neither a blank nor without a width."""
+    """Return True if a text has a character that is neither white space nor invisible."""
     for start in range(0, len(text), _PIECE_CHARS):
         for letter in set(text[start : start + _PIECE_CHARS]):
             if unicodedata.category(letter) not in _INVISIBLE:

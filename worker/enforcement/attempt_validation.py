@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
+from api_client.contract.step_marker import PATTERN
 from api_client.contract.visible_text import has_visible_text
 from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
@@ -203,7 +204,7 @@ def _find_flaws(
     answer: str, said: NormalisedText, issues: Sequence[ValidationIssue], locale: str
 ) -> list[ValidationIssue]:
     names = {edit.name for edit in said.edits}
-    if not has_visible_text(strip_marker(answer)):
+    if not has_visible_text(PATTERN.sub("", answer)):
         code = ONLY_MARKER if names.isdisjoint((REASONING, UNCLOSED)) else ONLY_REASONING
         return [replace(make_issue(code, locale), validator=GUARD)]
     found = [make_issue("UNCLOSED_REASONING", locale)] if UNCLOSED in names and said.text.strip() else []

@@ -34,8 +34,8 @@ STATUS, RULES = "status.json", "CLAUDE.md"
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 
-#: Roles of the two speakers of a conversation; all other messages are instructions and results of tools.
-SPEAKERS = frozenset({"user", "assistant"})
+#: Roles of messages that instruct the agent. The result of a tool is none: nobody vouches for its text.
+INSTRUCTION_ROLES = frozenset({"system", "developer"})
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
@@ -144,15 +144,13 @@ def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> 
     if not messages[1:] or status.get("conversation") != digest_conversation(messages[:-1]):
         return "", ""
     agent_session, instructions = str(status.get("agent_session") or ""), _digest_instructions(messages[:-1])
-    if instructions == status.get("instructions", ""):
-        return agent_session, "history"
-    return (agent_session, "dialogue") if instructions else ("", "")
+    return agent_session, "history" if instructions == status.get("instructions", "") else "dialogue"
 
 
 def _digest_instructions(messages: Sequence[Mapping[str, str]]) -> str:
-    """Return a hash of the messages that are neither the user's nor the assistant's, or "" if there are none."""
+    """Return a hash of the messages that instruct the agent, or "" if there are none."""
     given = [
-        [message.get("role"), message.get("content")] for message in messages if message.get("role") not in SPEAKERS
+        [message["role"], message.get("content")] for message in messages if message.get("role") in INSTRUCTION_ROLES
     ]
     return hashlib.sha256(_bytes(json.dumps(given))).hexdigest() if given else ""
 
@@ -161,7 +159,7 @@ def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
     """Return a hash of a conversation's messages that ignores step markers and surrounding whitespace."""
     said: list[str] = []
     for message in messages:
-        if message.get("role") in SPEAKERS:
+        if message.get("role") in {"user", "assistant"}:
             content = message.get("content", "")
             # Open WebUI sends back the text of its page.
             text = strip_all_markers(content, marker_spans(content)).strip()

@@ -68,8 +68,10 @@ def _read_content(content: Any, name: str, rules: ConversationRules, problems: P
 def _read_part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content:
     given = part.get("type") if isinstance(part, dict) else None
     kind = given if isinstance(given, str) else ""
-    if kind in rules.text_types or (kind == "refusal" and not new):
-        text = part.get("refusal" if kind == "refusal" else "text")
+    if kind == "refusal" and not new and isinstance(refusal := part.get("refusal"), str):
+        return refusal, ()
+    if kind in rules.text_types:
+        text = part.get("text")
         if isinstance(text, str):
             return text, ()
         raise bad_request(

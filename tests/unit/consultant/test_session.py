@@ -214,15 +214,17 @@ def test_only_a_conversation_that_goes_on_from_the_accepted_answer_continues_its
 
 
 @pytest.mark.parametrize(
-    ("now", "knows"), [("x", "history"), ("y", "dialogue"), ("", "")], ids=["the same", "others", "none any more"]
+    ("now", "knows"),
+    [("x", "history"), ("y", "dialogue"), ("", "dialogue")],
+    ids=["the same", "others", "none any more"],
 )
 def test_a_session_knows_under_which_instructions_it_was_held(workdir: Path, now: str, knows: str) -> None:
     asked = turn(agent_session="agent-1")
     request = replace(asked.request, messages=({"role": "system", "content": "x"}, *asked.request.messages))
     accept(workdir, replace(asked, request=request), ANSWER)
     rules = [{"role": "system", "content": now}] if now else []
-    messages = [*rules, *said("Baue einen Zähler", "Welchen?", "Rot")]
-    assert find_agent_session(workdir, messages) == ("agent-1" if knows else "", knows)
+    messages = [*rules, {"role": "tool", "content": "42"}, *said("Baue einen Zähler", "Welchen?", "Rot")]
+    assert find_agent_session(workdir, messages) == ("agent-1", knows)
 
 
 def test_accepting_twice_changes_nothing(workdir: Path) -> None:

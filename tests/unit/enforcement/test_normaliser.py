@@ -206,6 +206,8 @@ def test_an_answer_of_reasoning_alone_is_asked_for_again_and_never_passes() -> N
         "\n \n<!-- STEP: what -->\n",
         "\ufeff\u200b",
         "\n\u00ad\n<!-- STEP: done -->",
+        "<!-- STEP: done -->\n\u200b",
+        "<!-- STEP: what -->\u200b<!-- STEP: done -->",
         "<!-- STEP: x -->",
     ],
 )

@@ -137,8 +137,10 @@ def test_a_session_held_under_other_instructions_is_told_those_of_now_wherever_t
     given = (("system", "Duze."), ("developer", "Kurz."), ("tool", "42"))
     first, *others = ({"role": role, "content": text} for role, text in given)
     told = build_prompt("Drei", [first, *TALK[:2], *others, TALK[2]], knows="dialogue").decode()
-    now = "Instruction: Duze.\n\nInstruction: Kurz.\n\nTool: 42"
+    now = "Instruction: Duze.\n\nInstruction: Kurz."
     assert told == f"{ENGLISH.instructions}\n\n{now}\n\n{ENGLISH.message}\n\nDrei"
+    told = build_prompt("Drei", [*TALK[:2], others[1], TALK[2]], knows="dialogue").decode()
+    assert told == f"{ENGLISH.no_instructions}\n\n{ENGLISH.message}\n\nDrei"
 
 
 def test_a_session_that_knows_the_message_is_told_the_feedback() -> None:

@@ -367,13 +367,19 @@ def test_feedback_without_the_answer_follows_the_message(ask: Ask, service: Serv
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_service_gets_no_message_that_services_refuse(ask: Ask, service: Service, api: str) -> None:
-    """Another model's call of a tool is an empty message, and its result names no call; Stop leaves an empty one."""
+    """Another model's call of a tool is an empty message, and its result names no call; Stop leaves an empty one.
+
+    Many services take no two messages of the same speaker in a row.
+    """
     said = [("user", "Wie spät?"), ("assistant", ""), ("tool", "12:00"), ("assistant", "Zwölf."), ("user", "Danke")]
     messages = tuple({"role": role, "content": text} for role, text in said)
     ask(prompt="Danke", messages=messages, more={"api": api})
     sent = service.requests[0]["messages" if api == "chat" else "input"]
-    told = [("user", "Wie spät?"), ("user", "Tool: 12:00"), ("assistant", "Zwölf."), ("user", "Danke")]
+    told = [("user", "Wie spät?\n\nTool: 12:00"), ("assistant", "Zwölf."), ("user", "Danke")]
     assert [(each["role"], each["content"]) for each in sent] == told
+    ask(prompt="Danke", messages=(*messages, {"role": "assistant", "content": ""}, messages[-1]), more={"api": api})
+    sent = service.requests[1]["messages" if api == "chat" else "input"]
+    assert [(each["role"], each["content"]) for each in sent] == [*told[:-1], ("user", "Danke\n\nDanke")]
 
 
 def test_the_rules_of_the_session_come_first(ask: Ask, service: Service, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from api_client.web.bodies.response_input import read_response_request
 from api_client.web.errors import ApiError
 from api_client.web.language import localize_error
 from api_client.web.openwebui.background_tasks import TITLE_CHARS, answer_task, detect_task, make_title
+from api_client.web.sentences import translate
 from tests.constants import Constants
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with
@@ -109,6 +110,7 @@ def test_a_tool_call_of_another_model_is_an_empty_text() -> None:
     [
         ({"content": None, "refusal": "Nein."}, "Nein."),
         ({"content": [{"type": "refusal", "refusal": "Nein."}]}, "Nein."),
+        ({"content": [{"type": "refusal", "refusal": None}]}, translate("part_left_out", "de")),
         ({"content": None, "function_call": {"name": "f", "arguments": "{}"}}, ""),
         ({"content": None, "audio": {"id": "x"}}, ""),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api_client.contract.word_tables import load_word_table
-from worker.files.session import SPEAKERS
+from worker.files.session import INSTRUCTION_ROLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class PromptLines:
     rejected: str
     history: str
     instructions: str
+    no_instructions: str
     left_out: str
     speakers: Mapping[str, str]
 
@@ -49,8 +50,9 @@ def build_prompt(
     if not knows and len(messages) > 1:
         parts.append(f"{lines.history}\n\n{_format_history(messages[:-1], lines)}")
     if knows == "dialogue":
-        given = [each for each in messages[:-1] if each.get("role") not in SPEAKERS]
-        parts.append(f"{lines.instructions}\n\n{_format_history(given, lines)}")
+        given = [each for each in messages[:-1] if each.get("role") in INSTRUCTION_ROLES]
+        told = f"{lines.instructions}\n\n{_format_history(given, lines)}" if given else lines.no_instructions
+        parts.append(told)
     if knows != "message":
         parts.append(f"{lines.message}\n\n{message}")
     if so_far:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from api_client.contract.completion import Verdict
@@ -107,18 +108,28 @@ def build_messages(order: Order) -> list[Message]:
         again = _AGAIN["de" if order.locale.lower().startswith("de") else "en"]
         between: list[Message] = [{"role": "user", "content": again}] if order.so_far else []
         return [*kept, *between, *feedback]
-    messages = [_without_calls(message) for message in order.messages if message.get("content")]
-    asked = messages[-1].get("content") if messages else None
+    messages = _convert_conversation(order.messages)
+    asked = order.messages[-1].get("content") if order.messages else None
     if order.rejected and not order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.rejected})
     return messages if asked == order.prompt else [*messages, *feedback]
 
 
-def _without_calls(message: Message) -> Message:
-    """Return a tool's result as the user's message, because services refuse it without the call that it answers."""
-    if message.get("role") != "tool":
-        return message
-    return {**message, "role": "user", "content": f"Tool: {message['content']}"}
+def _convert_conversation(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation without what services refuse: empty messages, results of tools, two users in a row.
+
+    A tool's result, which lacks the call that it answers, becomes the user's message.
+    """
+    converted: list[Message] = []
+    for message in messages:
+        role, content = message.get("role", ""), message.get("content", "")
+        if role == "tool" and content:
+            role, content = "user", f"Tool: {content}"
+        if content and role == "user" and converted and converted[-1]["role"] == role:
+            converted[-1] = {"role": role, "content": f"{converted[-1]['content']}\n\n{content}"}
+        elif content:
+            converted.append({"role": role, "content": content})
+    return converted
 
 
 def _parse_messages(content: bytes) -> list[Message]:
