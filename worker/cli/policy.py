@@ -27,9 +27,11 @@ from worker.enforcement.policies import (
     choose_rules,
     read_policy,
 )
+from worker.enforcement.printed_output import divert_output
 from worker.runners.tool_rules.agent_tools import AGENTS, check_tool_rule, parse_agent_name
 
 
+@divert_output()  # of rules in packages, which may print while they are imported
 def load_policy_file(file: str) -> PolicyFile:
     """Read and return the policy file that the user named on the command line."""
     try:
@@ -66,7 +68,9 @@ def check(file: str, root: Path, as_json: bool) -> None:
     enforce.
     """
     read = load_policy_file(file)
-    if broken := [*_find_broken_rules(file, read, root)]:
+    with divert_output():
+        broken = [*_find_broken_rules(file, read, root)]
+    if broken:
         raise click.UsageError("\n".join(["the policy cannot be used:", *broken]))
     not_held = [*find_unenforced_rules(read.tools, load_settings().models)] if read.tools else []
     data = {"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules], "unheld": not_held}
@@ -84,6 +88,7 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
         yield from (f"tools, entry {number}: {why}" for why in found if nowhere or " without asking" in why)
 
 
+@divert_output()
 def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, locale: str = "en") -> ChosenRules:
     """Return the rules of a policy file that apply to a turn. Raises ``UsageError`` for an invalid rule."""
     try:
