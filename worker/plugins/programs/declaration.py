@@ -114,9 +114,7 @@ def parse_relative_path(value: Any) -> str:
 def parse_templates(value: Any, kind: Kind = parse_template) -> dict[str, str]:
     """Return a mapping of names to texts after checking each text with ``kind``."""
     given = read_mapping(value)
-    found: dict[str, str] = record_kind(dict.fromkeys(given, kind))(
-        {name: str(text) for name, text in given.items()}
-    )
+    found: dict[str, str] = record_kind(dict.fromkeys(given, kind))({name: str(text) for name, text in given.items()})
     return found
 
 
