@@ -151,7 +151,7 @@ def diff(old: str, new: str, as_json: bool) -> None:
 
 
 def _describe_file(read: PolicyFile) -> dict[str, Any]:
-    """Return what a policy file says beside the content of its rules."""
+    """Return what a policy file says apart from the content of its rules."""
     return {
         "max_attempts": read.max_attempts,
         "locale": read.locale,

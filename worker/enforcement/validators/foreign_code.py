@@ -1,4 +1,4 @@
-"""The code of rules and validators that others wrote: however it fails to load, the error is a ``ValueError``."""
+"""Turns whatever the code of others' rules and validators raises into a ``ValueError`` with the rule's name."""
 
 from __future__ import annotations
 
