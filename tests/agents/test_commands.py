@@ -178,8 +178,8 @@ def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: AgentPro
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ('environment: {"A=B": x}', "environment: 'A=B' is no name of a variable"),
-        ('environment: {"": x}', "environment: '' is no name of a variable"),
+        ('environment: {"A=B": x}', "environment: 'A=B' cannot be the name of a variable"),
+        ('environment: {"": x}', "environment: '' cannot be the name of a variable"),
         ('environment: {A: "x\\0"}', "environment.A: must hold no NUL character"),
         ('arguments: ["x\\0"]', "arguments[1]: must hold no NUL character"),
     ],
@@ -188,6 +188,11 @@ def test_what_no_program_can_be_started_with_is_refused_as_the_declaration_is_re
     with pytest.raises(DeclarationError) as found:
         parse_command(f"program: x\ncomplete: {{}}\n{more}\n", "agent.yaml")
     assert says in str(found.value)
+
+
+def test_a_file_that_a_declaration_writes_may_contain_nul() -> None:
+    declared = parse_command('program: x\ncomplete: {}\nfiles: {a.bin: "x\\0"}\n', "agent.yaml")
+    assert declared.program.files == {"a.bin": "x\0"}
 
 
 def test_a_command_without_a_rule_is_refused() -> None:

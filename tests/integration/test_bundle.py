@@ -100,6 +100,19 @@ async def test_a_file_that_cannot_be_written_is_named_and_a_dash_is_standard_out
     )
 
 
+async def test_an_export_to_the_device_of_standard_output_is_appended_where_a_shell_appends(
+    settings: Settings, turn_id: str, tmp_path: Path
+) -> None:
+    path, environ = tmp_path / "all.json", environ_of(settings)
+    path.write_text("[1]\n")
+    with path.open("a") as out:
+        for words in ((turn_id, "--json"), ("--rejected",)):
+            command = turns("turn", "export", *words, "-o", "/dev/stdout")
+            subprocess.run(command, env=environ, stdout=out, check=True)
+    first, exported = map(json.loads, path.read_text().splitlines())
+    assert (first, exported["turn"]["turn_id"]) == ([1], turn_id)
+
+
 def test_secrets_are_masked_by_value_and_by_look() -> None:
     settings = Settings(
         store_url="redis://helix:pass%21word@db:6379/0",

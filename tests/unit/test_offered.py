@@ -189,6 +189,7 @@ def test_a_path_that_leads_elsewhere_is_refused(rule: str, words: str) -> None:
         ("raise SystemExit(3)", "mine.py: SystemExit: 3"),
         ("{RULE}\n    def __init__(self, more): raise RuntimeError('no')", "mine.py: RuntimeError: no"),
         ("{RULE}\n    def __init__(self, more): exit(4)", "mine.py: SystemExit: 4"),
+        ("{RULE}\n    def __init__(self, more): int('x')", "mine.py: invalid literal"),
         ("x = 1", "there: none"),
         ("{RULE}\nclass B(A):\n    name = 'b'\n", "there: A, B"),
         ("{RULE}", "takes no arguments"),
@@ -209,8 +210,22 @@ def test_a_file_that_makes_no_rule_is_named_with_its_line(text: str | None, word
     assert (result.exit_code, words in result.output) == (2, True), result.output
 
 
+OWN = """
+from dataclasses import dataclass
+from pathlib import Path
+from worker.enforcement.rules import Rule
+@dataclass(frozen=True)
+class Own(Rule):
+    def __post_init__(self):
+        if self.root != Path():
+            raise RuntimeError("no")
+    def validate(self, response, context):
+        return []
+"""
+
+
 @pytest.mark.parametrize(
-    "code", ["import no_such_library", "exit(3)", "Own = 3", "def Own(): raise RuntimeError('no')"]
+    "code", ["import no_such_library", "exit(3)", "Own = 3", "def Own(): raise RuntimeError('no')", OWN]
 )
 def test_a_validator_or_rule_of_a_package_that_breaks_is_one_line_and_breaks_no_other_policy(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

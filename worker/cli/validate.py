@@ -113,7 +113,7 @@ def _sarif_result(file: str, issue: ValidationIssue) -> dict[str, Any]:
 
 
 def _find_line(issue: ValidationIssue) -> int:
-    """Return the line to show for an issue: the first one if its rule names none, or none that there can be."""
+    """Return the line to show for an issue: line 1 if its rule names none or an impossible one."""
     return issue.line if 1 <= issue.line < 2**31 else 1
 
 

@@ -31,7 +31,7 @@ def new_rule(name: str, folder: Path, as_json: bool) -> None:
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise click.UsageError("NAME must be like cites_source: small letters, digits and single underscores")
     if iskeyword(name):
-        raise click.UsageError(f"{name} is a word of Python, so no test can import it; choose another name")
+        raise click.UsageError(f"{name} is a keyword of Python, so no test can import it; choose another name")
     if name in (*offered_validators(), *RULES):
         where = "built in" if name in (*BUILT_IN, *RULES) else "offered by an installed package"
         raise click.UsageError(f"a rule {name} is {where} already; choose another name")

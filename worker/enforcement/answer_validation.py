@@ -66,7 +66,7 @@ _ISSUE_FIELDS = (("code", str), ("message", str), ("fix_hint", str), ("file", st
 
 
 def _find_issue_problem(one: object) -> str:
-    """Return why something is no usable issue, or an empty string."""
+    """Return why an object is not a valid issue, or an empty string."""
     if not isinstance(one, ValidationIssue):
         return f"a list with {type(one).__name__}"
     wrong = (name for name, kind in _ISSUE_FIELDS if type(getattr(one, name)) is not kind)

@@ -126,13 +126,14 @@ def test_a_python_model_that_cannot_be_run_is_told(tmp_path: Path, code: str, op
         ("import os; os._exit(0)", "loading its rules ended their process"),
         ("import time; time.sleep(600)", "its rules take longer than 3 s to load"),
         ("print('hello')\n{RULE}", ""),
+        ("import subprocess; subprocess.Popen(['sleep', '25'])\n{RULE}", ""),
     ],
 )
 def test_a_policy_whose_own_rules_cannot_be_made_is_wrong(
     code: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "sleep" in code:
-        monkeypatch.setattr("worker.cli.checks.policies._TO_LOAD", 3.0)
+        monkeypatch.setattr("worker.cli.checks.policies._TO_LOAD", 20.0 if "Popen" in code else 3.0)
     rule = (
         "from worker.enforcement import ResponseValidator\nclass Mine(ResponseValidator):\n    name = 'mine'\n"
         "    def validate(self, response, context):\n        return []\n"

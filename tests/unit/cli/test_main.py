@@ -91,7 +91,7 @@ def test_each_command_loads_alone_in_a_fresh_process() -> None:
         (["turn", "replay", f"turn-{'0' * 32}", "--message", ""], "turns: --message: the message is empty"),
         (["pause", "start"], "turns: Missing argument '{intake|model|queue|key|owner}'. Choose from: intake, model,"),
         (["openwebui", "print"], "turns: Missing argument '{env|docker|compose|models}'. Choose from: env, docker,"),
-        (["policy", "new-rule", "import"], "turns: import is a word of Python"),
+        (["policy", "new-rule", "import"], "turns: import is a keyword of Python"),
         (["policy", "replay", "--policy", "p.yaml", "--show", "-1"], "turns: Invalid value for '--show': -1 is not"),
         (["submit", "\udcff"], "turns: argument 2 is not UTF-8 text: '\\udcff'"),
         (["validate", "/dev/zero"], "turns: /dev/zero is longer than 64 MiB"),

@@ -109,6 +109,18 @@ def test_show_finds_rules_in_files_below_helix_root(tmp_path: Path) -> None:
     assert "own_rule" in run("show", policy, "--root", tmp_path).output
 
 
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_what_a_rule_prints_while_it_is_loaded_goes_to_standard_error(
+    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("new-rule", "loud", "--to", tmp_path).exit_code == 0
+    (tmp_path / "loud.py").write_text("print('loaded')\n" + (tmp_path / "loud.py").read_text())
+    (tmp_path / "own.yaml").write_text("rules: [loud.py]")
+    result = run(command, tmp_path / "own.yaml", "--root", tmp_path)
+    assert (result.exit_code, "loaded" in result.output) == (0, False), result.output
+    assert "loaded" in capfd.readouterr().err
+
+
 def test_diff_compares_meanings(file: Path, tmp_path: Path) -> None:
     same, other = tmp_path / "same.yaml", tmp_path / "other.yaml"
     same.write_text("# the same\n" + POLICY)

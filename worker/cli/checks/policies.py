@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from typing import IO
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.policy import PolicyFile
@@ -66,18 +68,25 @@ def _find_broken_rules(path: str, source: PolicyFile, settings: Settings) -> str
     """
     if all(entry.rule in (*BUILT_IN, *OUR_RULES) for entry in source.rules):
         return ""
-    try:
-        done = subprocess.run(
-            [*TURNS, "policy", "check", path, "--root", str(settings.root)],
-            env=build_environ(settings),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TO_LOAD,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{path}: its rules take longer than {_TO_LOAD:g} s to load"
-    said = done.stderr.decode("utf-8", "replace").splitlines()
-    problems = [line.partition(" (see `turns")[0] for line in said if line.startswith(path)]
-    died = "" if source.hash.encode() in done.stdout else f"{path}: loading its rules ended their process"
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # a program that a rule leaves holds no pipe
+        try:
+            subprocess.run(
+                [*TURNS, "policy", "check", path, "--root", str(settings.root)],
+                env=build_environ(settings, PYTHONIOENCODING="utf-8"),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                timeout=_TO_LOAD,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"{path}: its rules take longer than {_TO_LOAD:g} s to load"
+        passed, said = _read_whole(out), _read_whole(err)
+    problems = [line.partition(" (see `turns")[0] for line in said.splitlines() if line.startswith(path)]
+    died = "" if source.hash in passed else f"{path}: loading its rules ended their process"
     return "; ".join(problems) or died
+
+
+def _read_whole(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")

@@ -66,6 +66,8 @@ def export(
     """
     if rejected == bool(turn_id):
         raise click.UsageError("name a turn, or give --rejected" if not rejected else "--rejected names no turn")
+    if output == "/dev/stdout":  # a shell's `>>` must append, and the name of the file must not follow the JSON
+        output = "-"
     if rejected:
         try:
             write = load_plugin(EXPORT, "rejected")

@@ -243,7 +243,7 @@ def _format_texts(attempt: AttemptRecord) -> Iterator[Line]:
         ("the answer as it was validated", attempt.answer if attempt.answer != attempt.text else ""),
         ("repaired by code", attempt.mended),
         ("feedback", attempt.feedback),
-        ("the end of its standard error", str(attempt.completion.get("evidence", {}).get("stderr", ""))),
+        ("the end of the agent's standard error", str(attempt.completion.get("evidence", {}).get("stderr", ""))),
     ):
         if text:
             yield Line(f"  {title}:", "bold")

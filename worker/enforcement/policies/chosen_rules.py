@@ -18,6 +18,7 @@ from worker.enforcement.rules import RULES
 from worker.enforcement.rules.adr_formats import is_adr
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
+from worker.enforcement.validators.foreign_code import report_unusable_code
 from worker.enforcement.validators.registry import build_validators
 
 
@@ -62,8 +63,10 @@ def build_rules(file: PolicyFile, names: Sequence[str], *, root: Path, locale: s
 
 
 def _build_rule(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator:
+    made: ResponseValidator
     if entry.rule in RULES:
-        made: ResponseValidator = RULES[entry.rule](name=entry.name, root=root, locale=locale, **entry.options)
+        with report_unusable_code(entry.rule):
+            made = RULES[entry.rule](name=entry.name, root=root, locale=locale, **entry.options)
     elif is_rule_file(entry.rule):
         made = load_rule(entry.rule, name=entry.name, root=root, locale=locale, options=entry.options)
     else:

@@ -153,7 +153,7 @@ def _options_kind(rule: str) -> Kind:
                 raise ValueError(f"{rule} has no options")
             return {}
         values: dict[str, Any] = dataclass_kind(RULES[rule])({} if value is None else value)
-        with report_unusable_code(rule):
+        with report_unusable_code(rule, keep=ValueError):  # explains an option
             RULES[rule](**values)
         return values
 

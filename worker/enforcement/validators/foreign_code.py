@@ -1,4 +1,4 @@
-"""The code of rules and validators that others wrote: however it fails to load, the error is a ``ValueError``."""
+"""Turns whatever the code of others' rules and validators raises into a ``ValueError`` with the rule's name."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def report_unusable_code(rule: str) -> Iterator[None]:
-    """Raise ``ValueError`` for whatever the code of a rule raises in this block, also if it tries to end the program.
+def report_unusable_code(rule: str, keep: type[ValueError] | tuple[()] = ()) -> Iterator[None]:
+    """Raise ``ValueError`` with the rule's name for whatever the rule's code raises in this block.
 
-    A ``ValueError`` of the code stays as it is, because it explains the options.
+    An attempt to end the program counts as an error. Errors of the class ``keep`` stay as they are.
     """
     try:
         yield
-    except ValueError:
+    except keep:
         raise
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{rule}: {type(error).__name__}: {error}") from error
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"{rule}: {kind}{error}") from error

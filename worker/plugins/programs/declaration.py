@@ -87,13 +87,19 @@ def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False)
 
 
 def parse_template(value: Any) -> str:
-    """Return a text after checking that it contains only known placeholders, and no NUL."""
+    """Return a text after checking that it contains only known placeholders."""
     text = read_word(value)
-    if "\0" in text:
-        raise ValueError("must hold no NUL character")
     for name in _NAMED.findall(text):
         if name not in NAMES:
             raise ValueError(f"no such name {{{name}}}; there are: {', '.join(sorted(NAMES))}")
+    return text
+
+
+def parse_argument(value: Any) -> str:
+    """Return a text as ``parse_template`` does, after checking that a program can be given it."""
+    text = parse_template(value)
+    if "\0" in text:
+        raise ValueError("must hold no NUL character")
     return text
 
 
@@ -105,27 +111,25 @@ def parse_relative_path(value: Any) -> str:
     return str(path)
 
 
-def parse_templates(value: Any) -> dict[str, str]:
-    """Return a mapping of names to texts after checking the placeholders in the texts."""
+def parse_templates(value: Any, kind: Kind = parse_template) -> dict[str, str]:
+    """Return a mapping of names to texts after checking each text with ``kind``."""
     given = read_mapping(value)
-    found: dict[str, str] = record_kind(dict.fromkeys(given, parse_template))(
-        {name: str(text) for name, text in given.items()}
-    )
+    found: dict[str, str] = record_kind(dict.fromkeys(given, kind))({name: str(text) for name, text in given.items()})
     return found
 
 
 def parse_environment(value: Any) -> dict[str, str]:
     """Return a mapping of variables to texts after checking names and texts."""
-    found = parse_templates(value)
+    found = parse_templates(value, parse_argument)
     for name in found:
         if not re.fullmatch(r"[^=\0]+", name):
-            raise ValueError(f"{name!r} is no name of a variable")
+            raise ValueError(f"{name!r} cannot be the name of a variable")
     return found
 
 
 KINDS: Mapping[str, Kind] = {
     "program": read_word,
-    "arguments": list_kind(parse_template, "arguments"),
+    "arguments": list_kind(parse_argument, "arguments"),
     "environment": parse_environment,
     "files": lambda value: {parse_relative_path(path): text for path, text in parse_templates(value).items()},
     "instructions": parse_relative_path,
