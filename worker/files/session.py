@@ -85,8 +85,6 @@ def prepare_session(
         digest = (
             version.digest if version and version.has_rules(rules, session) else _write_rules(holder, rules, folder)
         )
-    with contextlib.suppress(FileExistsError):
-        os.mkdir("logs", dir_fd=session)
     if status != old:
         _write_status(holder, status)
     own = map(identify_file, (STATUS, "input/request.md", "context/messages.json"), repeat(session))

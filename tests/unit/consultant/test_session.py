@@ -62,7 +62,7 @@ def test_a_run_finds_its_session_as_the_seeds_describe_it(workdir: Path, tmp_pat
     assert json.loads((workdir / "context/messages.json").read_text()) == list(ASKED)
     assert status(workdir).keys() >= OLD_KEYS
     assert (status(workdir)["conversation_id"], status(workdir)["step"]) == ("chat-1", "unknown")
-    assert (workdir / "logs").is_dir()
+    assert {path.name for path in workdir.iterdir()} == {".held", "CLAUDE.md", "context", "input", "status.json"}
 
 
 def test_the_agent_is_told_its_request_every_step_the_experts_and_the_marker(workdir: Path, tmp_path: Path) -> None:
