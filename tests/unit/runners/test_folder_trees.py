@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.session_paths import session_directory
 from worker.files.folder_clearing import OldFolder, find_old_folders, remove_folder
 from worker.files.folder_trees import MOST_LEVELS, move_entry, remove_tree, temporary_folder, walk_tree
 from worker.files.safe_io import open_folder
@@ -172,6 +173,14 @@ def test_a_folder_that_an_agent_closed_keeps_no_other_from_being_cleared_away(
     with temporary_folder("closed-") as folder:  # nobody may follow the path of tmp_path
         monkeypatch.chdir(folder)
         be_nobody(find_closed, closed)
+
+
+def test_a_live_session_is_not_cleared_away_where_its_id_is_in_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    session_directory(tmp_path, "chat 1").mkdir()  # an agent removed status.json, or closed the folder
+    found = find_old_folders(
+        tmp_path, now=2e12, session_seconds=1, attempt_seconds=1, live=lambda session_id: session_id == "chat 1"
+    )
+    assert list(found) == []
 
 
 def test_a_temporary_folder_is_removed_however_deep_it_is() -> None:
