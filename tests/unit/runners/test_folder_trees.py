@@ -13,6 +13,7 @@ from api_client.contract.session_paths import session_directory
 from worker.files.folder_clearing import OldFolder, find_old_folders, remove_folder
 from worker.files.folder_trees import MOST_LEVELS, move_entry, remove_tree, temporary_folder, walk_tree
 from worker.files.safe_io import open_folder
+from worker.verification.gates.output_tree import copy_files, scan_tree
 
 
 def make_deep(top: Path, levels: int = 1500, name: str = "d") -> None:
@@ -143,6 +144,24 @@ def move_closed() -> None:
 def test_a_folder_that_its_owner_may_not_change_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     be_nobody(move_closed)
+
+
+def copy_closed() -> None:
+    """Copy an output of which one file may not be read."""
+    Path("output").mkdir()
+    for name in ("a", "b", "c"):
+        Path("output", name).write_text(name)
+    Path("output/b").chmod(0)
+    copy_files(scan_tree(Path("output")), Path("copy"), skip_closed=True)
+    assert sorted(path.name for path in Path("copy").iterdir()) == ["a", "c"]
+
+
+def test_a_file_that_may_not_be_read_keeps_no_other_from_being_copied_for_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with temporary_folder("closed-") as folder:
+        monkeypatch.chdir(folder)
+        be_nobody(copy_closed)
 
 
 def find_closed(closed: str) -> None:
