@@ -8,6 +8,8 @@ from pathlib import Path
 
 from api_client.contract.keys import session_digest
 
+#: Prefix of the folders of session ids that are no plain file names.
+HASHED = "session-"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
 
@@ -15,7 +17,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
     """Return the folder of a session. Session ids that are no plain file names are hashed."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
-    return sessions_dir / (session_id if plain else f"session-{session_digest(session_id)}")
+    return sessions_dir / (session_id if plain else f"{HASHED}{session_digest(session_id)}")
 
 
 def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from api_client.contract.session_paths import session_directory
+from api_client.contract.session_paths import HASHED, session_directory
 from worker.files import recording
 from worker.files.folder_trees import move_entry, remove_tree, walk_tree
 from worker.files.safe_io import open_folder
@@ -72,8 +72,11 @@ def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
 
 
 def find_session_id(path: Path) -> str | None:
-    """Return the session id in a folder's status.json, or None if it does not match the folder."""
-    session_id = read_status(path).get("session_id", path.name)
+    """Return the session id in a folder's status.json, or None if it does not match the folder.
+
+    Without a readable file the folder is named after its session, unless the name is that of a hashed id.
+    """
+    session_id = read_status(path).get("session_id", "" if path.name.startswith(HASHED) else path.name)
     right = isinstance(session_id, str) and session_directory(path.parent, session_id) == path
     return session_id if right else None
 

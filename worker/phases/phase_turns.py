@@ -109,9 +109,9 @@ class PhaseTurns(TurnWork):
         base = complete[-1] if complete else None
         earlier = holder.path / ("attempts" if base else "")
         source = earlier / delivery_name(turn.turn_id, base.number, base.last_delivery) if base else holder.path
-        # What cannot be copied was rejected for that reason.
+        # An output that cannot be listed was rejected for that reason.
         with contextlib.suppress(FileNotFoundError, PermissionError, OutputTooLarge):
-            copy_files(scan_tree(source / _OUTPUT), directory / _OUTPUT)
+            copy_files(scan_tree(source / _OUTPUT), directory / _OUTPUT, skip_closed=True)
         channel = FeedbackChannel(holder.path, locale=turn.request.locale)
         last = history[-1] if history else None
         if last and last.feedback:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.session_paths import session_directory
 from worker.files.folder_clearing import OldFolder, find_old_folders, remove_folder
 from worker.files.folder_trees import MOST_LEVELS, move_entry, remove_tree, temporary_folder, walk_tree
 from worker.files.safe_io import open_folder
+from worker.verification.gates.output_tree import copy_files, scan_tree
 
 
 def make_deep(top: Path, levels: int = 1500, name: str = "d") -> None:
@@ -144,6 +146,24 @@ def test_a_folder_that_its_owner_may_not_change_is_moved(tmp_path: Path, monkeyp
     be_nobody(move_closed)
 
 
+def copy_closed() -> None:
+    """Copy an output of which one file may not be read."""
+    Path("output").mkdir()
+    for name in ("a", "b", "c"):
+        Path("output", name).write_text(name)
+    Path("output/b").chmod(0)
+    copy_files(scan_tree(Path("output")), Path("copy"), skip_closed=True)
+    assert sorted(path.name for path in Path("copy").iterdir()) == ["a", "c"]
+
+
+def test_a_file_that_may_not_be_read_keeps_no_other_from_being_copied_for_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with temporary_folder("closed-") as folder:
+        monkeypatch.chdir(folder)
+        be_nobody(copy_closed)
+
+
 def find_closed(closed: str) -> None:
     """Find and remove old sessions and attempts, one of which an agent has closed to its owner."""
     for name in ("shut", "well"):
@@ -172,6 +192,14 @@ def test_a_folder_that_an_agent_closed_keeps_no_other_from_being_cleared_away(
     with temporary_folder("closed-") as folder:  # nobody may follow the path of tmp_path
         monkeypatch.chdir(folder)
         be_nobody(find_closed, closed)
+
+
+def test_a_live_session_is_not_cleared_away_where_its_id_is_in_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    session_directory(tmp_path, "chat 1").mkdir()  # an agent removed status.json, or closed the folder
+    found = find_old_folders(
+        tmp_path, now=2e12, session_seconds=1, attempt_seconds=1, live=lambda session_id: session_id == "chat 1"
+    )
+    assert list(found) == []
 
 
 def test_a_temporary_folder_is_removed_however_deep_it_is() -> None:

@@ -85,13 +85,18 @@ def read_tree_file(tree: OutputTree, path: str, limit: int) -> bytes:
         return read_below(path, folder, limit)
 
 
-def copy_files(tree: OutputTree, target: Path) -> None:
-    """Copy the regular files of the tree into a folder, which is created if missing."""
+def copy_files(tree: OutputTree, target: Path, *, skip_closed: bool = False) -> None:
+    """Copy the regular files of the tree into a folder, which is created if missing.
+
+    Raises ``OSError``. ``skip_closed``: leave out files that this process may not read.
+    """
     target.mkdir(parents=True, exist_ok=True)
     for path in tree.files:
-        copy = target / path
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(read_tree_file(tree, path, MAX_BYTES))
+        with contextlib.suppress(PermissionError) if skip_closed else contextlib.nullcontext():
+            content = read_tree_file(tree, path, MAX_BYTES)
+            copy = target / path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
 
 
 @contextlib.contextmanager
