@@ -82,7 +82,7 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     Raises ``SettingsError`` if the file cannot be read or was not written by ``turns keys``.
     """
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] != _VERSION:
             raise ValueError("version")
         return tuple(_read_key(entry) for entry in data["keys"])

@@ -138,7 +138,10 @@ class RulesUnderTest:
 
         Raises ``AssertionError`` for a wrong verdict, or if the folder has no answers.
         """
-        judged = ((path, self.judge(path.read_text()), accepted) for path, accepted in _list_corpus(Path(folder)))
+        judged = (
+            (path, self.judge(path.read_text(encoding="utf-8")), accepted)
+            for path, accepted in _list_corpus(Path(folder))
+        )
         wrong = [path.name for path, issues, accepted in judged if accepted == any(each.is_error for each in issues)]
         assert not wrong, f"validated the other way: {', '.join(wrong)}"
         count = sum(1 for _ in _list_corpus(Path(folder)))

@@ -44,7 +44,7 @@ class NotificationOutbox:
         self._store = store
         self._orders = orders
         self._keys = NotificationKeys(store.namespace)
-        self._put = store.redis.register_script(_PUT.read_text())
+        self._put = store.redis.register_script(_PUT.read_text(encoding="utf-8"))
         self._sender = SharedRole(store, self._keys.sender, _RIGHT_SECONDS)
 
     async def put(self, notification: Notification) -> bool:

@@ -32,7 +32,7 @@ class Pauses:
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
         self._orders = orders
-        self._change = store.redis.register_script(_CHANGE.read_text())
+        self._change = store.redis.register_script(_CHANGE.read_text(encoding="utf-8"))
 
     async def set_pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
         """Start a pause, replacing an earlier pause of the same target, and return the stored pause.

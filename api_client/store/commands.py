@@ -87,7 +87,7 @@ def load_script(path: Path, settings: Settings) -> Script:
 
 def load_queue_script(path: Path, settings: Settings) -> Script:
     """Load a Lua script about the fair queue, adding shared functions from ``lua/fair_queue.lua``."""
-    own = path.read_text()
+    own = path.read_text(encoding="utf-8")
     common = [*_format_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
     text = "\n".join(["#!lua", *_select_needed(common, own), own])
     return Script(path.stem, text, _hash_text(text), (), rest=True)
@@ -127,7 +127,7 @@ def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
 
 
 def load_plain_script(path: Path) -> Script:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     return Script(path.stem, text, _hash_text(text), (), rest=True)
 
 
@@ -136,7 +136,7 @@ def _hash_text(text: str) -> str:
 
 
 def command_text(path: Path) -> str:
-    return path.read_text()
+    return path.read_text(encoding="utf-8")
 
 
 @cache
@@ -174,7 +174,7 @@ _COMMENT, _TEXT = re.compile(r"--.*$", re.MULTILINE), re.compile(r"'[^']*'|\"[^\
 
 
 def _declarations(path: Path) -> list[str]:
-    return [text.rstrip() for text in _DECLARED.split(path.read_text())[1:]]
+    return [text.rstrip() for text in _DECLARED.split(path.read_text(encoding="utf-8"))[1:]]
 
 
 def _select_needed(declarations: Sequence[str], used_by: str) -> list[str]:

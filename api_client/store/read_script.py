@@ -15,7 +15,7 @@ class ReadScript:
     """
 
     def __init__(self, redis: Any, file: Path) -> None:
-        self._redis, self._source = redis, file.read_text()
+        self._redis, self._source = redis, file.read_text(encoding="utf-8")
         self._digest = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 
     async def __call__(self, keys: Sequence[Any], args: Sequence[Any]) -> Any:

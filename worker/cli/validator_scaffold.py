@@ -46,7 +46,9 @@ def new_rule(name: str, folder: Path, as_json: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for file, template in files.items():
             text = Template((_TEMPLATES / template).read_text(encoding="utf-8"), keep_trailing_newline=True)
-            (folder / file).write_text(text.render(name=name, kind=kind, title=name.replace("_", " ")))
+            (folder / file).write_text(
+                text.render(name=name, kind=kind, title=name.replace("_", " ")), encoding="utf-8"
+            )
     except OSError as error:
         raise click.UsageError(f"cannot write to {folder}: {error.strerror}") from None
     said = f"wrote {', '.join(files)} to {folder}; try it with: pytest {folder / f'test_{name}.py'}"

@@ -179,7 +179,7 @@ def merge_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 def _read_run_file(root: Path) -> dict[str, Any]:
     try:
-        data = json.loads((root / STATE_DIR / RUN_FILE).read_text())
+        data = json.loads((root / STATE_DIR / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}

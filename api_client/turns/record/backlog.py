@@ -35,7 +35,7 @@ class Backlog:
             broker = replace(settings, store_url=settings.broker_url)
             self._broker = open_store(broker)
         self._announce_ms = int(settings.announce_seconds * 1000)
-        self._script = store.register_script(_LUA.read_text())
+        self._script = store.register_script(_LUA.read_text(encoding="utf-8"))
 
     async def is_empty(self) -> bool:
         """Return True if the store has neither unfinished turns nor pending counters. Raises ``RedisError``."""

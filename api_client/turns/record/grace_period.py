@@ -64,7 +64,7 @@ class GracePeriod:
         longest_gap = max(3 * settings.reap_seconds, settings.lease_seconds / 2)
         goes_on = 1.5 * settings.reap_seconds
         self._args: list[str | int] = [int(longest_gap * 1000), worker, int(goes_on * 1000)]
-        self._script = store.register_script(_GRACE_PERIOD_LUA.read_text())
+        self._script = store.register_script(_GRACE_PERIOD_LUA.read_text(encoding="utf-8"))
 
     async def register_look(self) -> ClockReading:
         """Record that this reaper looks for expired leases now. Return the store's time and the time without a gap.

@@ -19,7 +19,7 @@ _TURNS_A_COMMAND = 250
 
 
 def read_script() -> str:
-    return _LUA.read_text()
+    return _LUA.read_text(encoding="utf-8")
 
 
 class LeaseRenewal:

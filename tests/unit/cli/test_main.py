@@ -1,5 +1,6 @@
 """The command line's frame: help, errors, exit codes, and what it imports."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -176,3 +177,10 @@ def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark() -> None:
 def test_a_narrow_terminal_is_no_error() -> None:
     done = subprocess.run(turns("submit", "--help"), env={"COLUMNS": "20"}, capture_output=True, check=True)
     assert b"Usage: turns" in done.stdout
+
+
+def test_files_of_ours_are_read_as_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    environ = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "HELIX_ROOT": str(tmp_path)}
+    environ["REDIS_URL"] = f"unix://{tmp_path}/nobody.sock"
+    done = subprocess.run(turns("turn", "list"), env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("turns: the store does not answer")) == (2, True), done.stderr

@@ -157,7 +157,11 @@ def render_files(
 def _write_files(folder: Path, files: dict[str, str], *, replacing: bool, asking: bool) -> None:
     """Write the files, with the settings file last because it names the others. Keep files with equal text."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    differing = [name for name in files if (folder / name).exists() and (folder / name).read_text() != files[name]]
+    differing = [
+        name
+        for name in files
+        if (folder / name).exists() and (folder / name).read_text(encoding="utf-8") != files[name]
+    ]
     if differing and not replacing:
         said = f"{' and '.join(str(folder / name) for name in differing)}: exists already"
         if not asking:

@@ -136,7 +136,7 @@ def assign_thumbs(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Se
 def read_feedback(root: Path) -> dict[str, dict[str, Any]]:
     """Return the imported ratings by turn id, or an empty dict if nothing was imported."""
     try:
-        data = json.loads((root / STATE_DIR / _FILE).read_text())
+        data = json.loads((root / STATE_DIR / _FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
