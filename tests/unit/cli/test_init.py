@@ -87,6 +87,15 @@ def test_nothing_is_replaced_unasked_and_the_same_text_may_be_written_again(tmp_
     assert 'policy = "json.yaml"' in file.read_text()
 
 
+def test_a_settings_file_that_is_not_utf_8_is_replaced_like_any_other(tmp_path: Path) -> None:
+    file = tmp_path / ".helix" / "helix.toml"
+    file.parent.mkdir()
+    file.write_bytes(b'namespace = "\xfc"\n')
+    refused = init(tmp_path, "--agent", "scripted", "--rules", "chat")
+    assert (refused.exit_code, "exists already" in refused.output) == (2, True), refused.exception
+    assert init(tmp_path, "--agent", "scripted", "--rules", "chat", "--force").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

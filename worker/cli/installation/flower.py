@@ -15,7 +15,7 @@ def main() -> None:
     """Run Flower with its options from FLOWER_* variables and its password from a variable or a file."""
     os.umask(0o077)  # its history names users' sessions
     if path := os.environ.pop("FLOWER_BASIC_AUTH_FILE", ""):
-        os.environ["FLOWER_BASIC_AUTH"] = Path(path).read_text(encoding="utf-8").strip()
+        os.environ["FLOWER_BASIC_AUTH"] = Path(path).read_text(encoding="utf-8-sig").strip()
     for handler in (Metrics, Healthcheck):
         handler.get = authenticated(handler.get)
     app.start(argv=["flower"])

@@ -160,7 +160,7 @@ def _write_files(folder: Path, files: dict[str, str], *, replacing: bool, asking
     differing = [
         name
         for name in files
-        if (folder / name).exists() and (folder / name).read_text(encoding="utf-8") != files[name]
+        if (folder / name).exists() and (folder / name).read_text(encoding="utf-8", errors="replace") != files[name]
     ]
     if differing and not replacing:
         said = f"{' and '.join(str(folder / name) for name in differing)}: exists already"
