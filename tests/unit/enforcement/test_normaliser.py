@@ -226,6 +226,7 @@ def never_passes(text: str, code: str) -> None:
         history += [validate_attempt(history, text, rules) for _ in range(2)]
         last = decide_next(history, Policy(locale="en"))
         assert isinstance(last, Fallback)
+        assert not isinstance(decide_next(history, Policy(default=["warn"])), Accept), "no policy tolerates it"
         assert not repair_attempt(history[-1], history, [StepMarkerValidator()], {}).accepted
         good = validate_attempt(history[:1], "Hello. <!-- STEP: done -->", rules)
         assert decide_next([*history[:1], good]) == Accept(2)
